@@ -1,0 +1,47 @@
+/**
+ * Writes what is generated for monitoring: docs/metrics.md, Grafana's dashboards, and the rules, both as a plain
+ * rule file and as a PrometheusRule. With `--check` it writes nothing and exits 1 when something is stale.
+ */
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { stringify } from 'yaml';
+import { createMetrics } from '@viaduct/shared/metrics';
+import { ruleGroups } from './alerts.ts';
+import { dashboardJson, dashboards } from './dashboards.ts';
+import { metricsPage } from './metrics-page.ts';
+
+const root = join(import.meta.dirname, '../..');
+const folder = 'deploy/k8s/components/monitoring';
+const HEAD = '# Written by `npm run monitoring` from scripts/monitoring/alerts.ts.\n';
+const yaml = (value: unknown): string => HEAD + stringify(value, { lineWidth: 0 });
+
+const files = new Map<string, string>([
+  ['docs/metrics.md', metricsPage(createMetrics().describe())],
+  [`${folder}/rules.yaml`, yaml({ groups: ruleGroups() })],
+  [
+    `${folder}/prometheus-rule.yaml`,
+    yaml({
+      apiVersion: 'monitoring.coreos.com/v1',
+      kind: 'PrometheusRule',
+      metadata: { name: 'viaduct' },
+      spec: { groups: ruleGroups() },
+    }),
+  ],
+  ...dashboards.map((dashboard): [string, string] => [
+    `${folder}/dashboards/${dashboard.file}.json`,
+    `${JSON.stringify(dashboardJson(dashboard), null, 2)}\n`,
+  ]),
+]);
+
+const check = process.argv.includes('--check');
+for (const [name, text] of files) {
+  const path = join(root, name);
+  if (check) {
+    if (readFileSync(path, 'utf8') === text) continue;
+    console.error(`${name} is stale: npm run monitoring`);
+    process.exitCode = 1;
+  } else {
+    mkdirSync(dirname(path), { recursive: true });
+    writeFileSync(path, text);
+  }
+}
