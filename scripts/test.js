@@ -1,8 +1,9 @@
 // `npm test`: everything, from a fresh clone. Provisions, builds, checks (format, lint, types,
 // cycles, knip), runs the unit tests and then the suites in /test. With arguments, only the suites
 // in /test, and only the files that match: `npm test -- e2e/main-job`.
-import { spawnSync } from 'node:child_process';
-import { mkdirSync, readFileSync, rmSync } from 'node:fs';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { closeSync, mkdirSync, openSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { ProvisionError, root, say } from './environment.js';
 import { provision } from './provision.js';
@@ -30,11 +31,16 @@ if (filters.length === 0) {
   say('unit tests');
   sound.push(vitest('unit', root));
 }
+// Five minutes of clients that come and go need few of the machine's cycles: they run beside the suites.
+const soak = filters.length === 0 ? startSoak() : undefined;
 say('suites in test/');
-sound.push(vitest('suites', join(root, 'test')));
+sound.push(
+  vitest('suites', join(root, 'test'), soak ? ['--exclude', 'soak/soak.test.ts'] : filters),
+);
+if (soak) sound.push(await soak);
 
 const total = { passed: 0, failed: 0, skipped: 0 };
-for (const name of filters.length === 0 ? ['unit', 'suites'] : ['suites']) {
+for (const name of soak ? ['unit', 'suites', 'soak'] : ['suites']) {
   const figures = read(name);
   if (!figures) {
     sound.push(false);
@@ -59,14 +65,34 @@ process.exitCode = good ? 0 : 1;
 /**
  * @param {string} name
  * @param {string} cwd
+ * @param {string[]} args
  */
-function vitest(name, cwd) {
+function vitest(name, cwd, args = []) {
+  return run('vitest', vitestArguments(name, args), cwd);
+}
+
+/**
+ * @param {string} name
+ * @param {string[]} args
+ */
+function vitestArguments(name, args) {
   const report = `--outputFile.json=${join(results, `${name}.json`)}`;
-  return run(
-    'vitest',
-    ['run', '--reporter=default', '--reporter=json', report, ...(cwd === root ? [] : filters)],
-    cwd,
-  );
+  return ['run', '--reporter=default', '--reporter=json', report, ...args];
+}
+
+/** @returns {Promise<boolean>} whether it was sound; what it printed is then on our output too */
+async function startSoak() {
+  const log = join(results, 'soak.log');
+  const out = openSync(log, 'w');
+  const child = spawn('vitest', vitestArguments('soak', ['soak/soak.test.ts']), {
+    cwd: join(root, 'test'),
+    env,
+    stdio: ['ignore', out, out],
+  });
+  closeSync(out);
+  const [code] = await once(child, 'exit');
+  process.stdout.write(readFileSync(log, 'utf8'));
+  return code === 0;
 }
 
 /**
