@@ -8,16 +8,11 @@
 import { createServer } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
 import { createAdminListener } from '@viaduct/shared/admin';
-import { ConfigError, loadSettings, nextGeneration, type Settings } from '@viaduct/shared/config';
+import { nextGeneration, type Settings } from '@viaduct/shared/config';
 import { watchConfig } from '@viaduct/shared/config-watch';
 import { Generations, type Generation } from '@viaduct/shared/generations';
-import { createLogger } from '@viaduct/shared/log';
-import { createMetrics, DRAIN_STATE } from '@viaduct/shared/metrics';
-import { startTracing } from '@viaduct/shared/tracing';
-import { VERSION } from '@viaduct/shared/version';
+import { runService } from '@viaduct/shared/service-process';
 import { createApp, type App } from './app.ts';
-
-type State = keyof typeof DRAIN_STATE;
 
 /** An App with the answers that it still has to give: pages are no calls, but end before it stops, too. */
 interface Serving extends Generation {
@@ -26,29 +21,9 @@ interface Serving extends Generation {
   serve: App['serve'];
 }
 
-async function run(settings: Settings): Promise<void> {
+await runService('gateway', process.env, async (settings, self) => {
   const { env } = settings;
-  const loggerOf = (podId: string) =>
-    createLogger({ level: env.logLevel, service: 'gateway', podId, version: VERSION });
-  const log = loggerOf(env.podId);
-  const metrics = createMetrics();
-  const tracing = await startTracing({
-    otlpEndpoint: settings.config.telemetry?.otlpEndpoint,
-    service: 'gateway',
-    podId: env.podId,
-    version: VERSION,
-  });
-  let state: State = 'starting';
-  const enter = (next: State): void => {
-    state = next;
-    metrics.drainState.set(DRAIN_STATE[next]);
-    log.info({ state }, `gateway is ${state}`);
-  };
-  metrics.drainState.set(DRAIN_STATE.starting);
-  // A promise that nobody waits for is a bug of ours, and no reason to cut everybody else's streams.
-  process.on('unhandledRejection', (error) => {
-    log.error({ err: error }, 'unhandled rejection');
-  });
+  const { log, loggerOf, metrics } = self;
 
   /** What an operator asks for in the console is what SIGTERM asks for. */
   const onDrain = (): void => {
@@ -89,13 +64,12 @@ async function run(settings: Settings): Promise<void> {
     extra: (...request) => {
       generations.current.app.admin(...request);
     },
-    ready: () =>
-      state === 'ready' ? (generations.current.isUp() ? 'ready' : 'redis is not reachable') : state,
+    ready: () => self.readiness(generations.current.isUp()),
   });
   const server = createServer({ noDelay: true, requestTimeout: 60_000 }, (req, res) => {
     // Whoever keeps connections for its next requests is told with each answer that this one has none, long before
     // idle ones are closed: a request written into a connection that is just closing would be lost (R5).
-    if (state === 'draining') res.shouldKeepAlive = false;
+    if (self.state() === 'draining') res.shouldKeepAlive = false;
     generations.current.serve(req, res);
   });
   // Longer than a load balancer keeps idle connections, so that it never writes into one we are closing.
@@ -118,38 +92,16 @@ async function run(settings: Settings): Promise<void> {
     apply: async (config) => generations.replace(build(nextGeneration(settings, config))),
   });
 
-  const stop = async (): Promise<void> => {
-    if (state === 'draining' || state === 'stopped') return;
-    enter('draining');
+  self.onSignal(async () => {
     watch.stop();
     await delay(generations.current.delaySeconds * 1000);
     server.close();
     server.closeIdleConnections();
     await generations.end();
-    await tracing.stop();
     server.closeAllConnections();
     await admin.stop();
-    enter('stopped');
-    process.exit(0);
-  };
-  for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-    process.on(signal, () => {
-      stop().catch((error: unknown) => {
-        log.error({ err: error }, 'the drain failed');
-        process.exit(1);
-      });
-    });
-  }
+  });
 
   await first.start();
-  if ((state as State) === 'starting') enter('ready');
-}
-
-try {
-  await run(loadSettings(process.env, 'gateway'));
-} catch (error) {
-  // Before there is a logger, a fault is for the person at the terminal: one line each.
-  const lines = error instanceof ConfigError ? error.faults : [String(error)];
-  process.stderr.write(`${lines.join('\n')}\n`);
-  process.exit(1);
-}
+  self.enter('ready');
+});
