@@ -7,86 +7,35 @@
  * redirect URI; https only (loopback http in development); no redirects, bounded answers, timeouts. A grant
  * request is sent once: this module never retries one.
  */
-import { createHash } from 'node:crypto';
 import {
-  ClientError,
-  Configuration,
-  allowInsecureRequests,
   authorizationCodeGrant,
   buildAuthorizationUrl,
   calculatePKCECodeChallenge,
-  customFetch,
-  discovery,
+  Configuration,
   genericGrantRequest,
-  None,
   refreshTokenGrant,
   tokenRevocation,
-  type ClientAuth,
-  type CustomFetch,
   type ServerMetadata,
   type TokenEndpointResponse,
 } from 'openid-client';
-import type { ConnectionConfig, TokenExchangeConnection } from './config.ts';
-import { assertAllowedUrl, createFetch, EgressRefused, type Egress } from './egress.ts';
+import type { TokenExchangeConnection } from './config.ts';
+import { assertAllowedUrl, EgressRefused, type Egress } from './egress.ts';
+import { classify, type GrantFailure, type GrantFault } from './third-party/answers.ts';
 import {
-  classify,
-  clientAuth,
-  inspectTokenAnswer,
-  type GrantFailure,
-  type GrantFault,
-} from './third-party/answers.ts';
-
-/**
- * Where a grant is asked for, and as whom: a connection of `type: oauth` as it is configured, or what was found for
- * one of `type: mcp`.
- */
-export interface OAuthTarget {
-  readonly type: 'oauth' | 'mcp';
-  readonly issuer?: string;
-  readonly authorizationEndpoint?: string;
-  readonly tokenEndpoint?: string;
-  readonly revocationEndpoint?: string;
-  readonly clientId: string;
-  readonly clientSecret?: string;
-  readonly scopes: readonly string[];
-  /** Resource indicator (RFC 8707); `type: mcp` always has one. */
-  readonly resource?: string;
-  /** `type: mcp`: the upstream's own origin, the only one that the operator's word covers. */
-  readonly trustedOrigin?: string;
-}
-
-/** One grant of a user at a third party, as it lies sealed in the vault. */
-export interface OAuthCredential {
-  readonly kind: 'oauth';
-  readonly accessToken: string;
-  readonly tokenType: string;
-  readonly refreshToken?: string;
-  readonly scope?: string;
-  /** Absent: the third party did not say, so only its 401 tells. */
-  readonly expiresAtMs?: number;
-  readonly obtainedAtMs: number;
-  /** When the user gave the grant; refreshes keep it. */
-  readonly connectedAtMs?: number;
-  /** `connectionHash` of the configuration that it was granted under. */
-  readonly connectionHash: string;
-  /** It replaces one that an upstream had refused. */
-  readonly renewedForRefusal?: true;
-  /** `type: mcp`: the server that gave it, and the client that it was given to. Never used with another. */
-  readonly target?: OAuthTarget;
-}
-
-/** What a user typed on the page of a `type: secret` connection. */
-export interface SecretCredential {
-  readonly kind: 'secret';
-  readonly values: Readonly<Record<string, string>>;
-  readonly obtainedAtMs: number;
-  readonly connectedAtMs?: number;
-  readonly connectionHash: string;
-}
-
-export type Credential = OAuthCredential | SecretCredential;
+  connectionHash,
+  type OAuthCredential,
+  type OAuthTarget,
+} from './third-party/credential.ts';
+import { createThirdPartyServers } from './third-party/servers.ts';
 
 export type { GrantFailure, GrantFault } from './third-party/answers.ts';
+export { connectionHash, thirdPartyOrigin } from './third-party/credential.ts';
+export type {
+  Credential,
+  OAuthCredential,
+  OAuthTarget,
+  SecretCredential,
+} from './third-party/credential.ts';
 
 export type GrantOutcome =
   | { readonly kind: 'granted'; readonly credential: OAuthCredential }
@@ -140,156 +89,19 @@ export interface ThirdPartyDeps {
   readonly now?: () => number;
 }
 
-const TIMEOUT_SECONDS = 10;
-const METADATA_TTL_MS = 60 * 60_000;
 const MAX_LIFETIME_SECONDS = 10 * 365 * 86_400;
 
 /** Path of the one redirect URI. */
 export const CALLBACK_PATH = '/connect/callback';
 
-/** Names what a credential was given for: another issuer, client, scopes or fields, and it has to be asked for again. */
-export function connectionHash(connection: ConnectionConfig): string {
-  const subject = JSON.stringify([connection.type, ...identityOf(connection)]);
-  return createHash('sha256').update(subject).digest('base64url').slice(0, 22);
-}
-
-function identityOf(connection: ConnectionConfig): unknown[] {
-  switch (connection.type) {
-    case 'oauth':
-      return [
-        connection.issuer ?? [connection.authorizationEndpoint, connection.tokenEndpoint],
-        connection.clientId,
-        [...connection.scopes].sort(),
-      ];
-    case 'secret':
-      return [connection.fields.map((field) => field.name).sort()];
-    case 'mcp':
-      return [connection.upstreamUrl, connection.clientId, [...(connection.scopes ?? [])].sort()];
-    case 'token-exchange':
-      return [
-        connection.tokenEndpoint,
-        connection.audience,
-        connection.resource,
-        connection.clientId,
-        [...connection.scopes].sort(),
-      ];
-  }
-}
-
-/** Names a server and the client that we are there. */
-function targetHash(target: OAuthTarget): string {
-  const { issuer, authorizationEndpoint, tokenEndpoint, clientId } = target;
-  const subject = JSON.stringify([issuer ?? [authorizationEndpoint, tokenEndpoint], clientId]);
-  return createHash('sha256').update(subject).digest('base64url');
-}
-
-/** Where the consent page says that it leads: an origin that the operator wrote, or that discovery named. */
-export function thirdPartyOrigin(target: OAuthTarget): string {
-  return new URL(target.issuer ?? target.authorizationEndpoint ?? 'invalid:').origin;
-}
-
 export function createThirdParty(deps: ThirdPartyDeps): ThirdParty {
   const now = deps.now ?? Date.now;
   const redirectUri = deps.publicUrl + CALLBACK_PATH;
-  /** A cache, and nothing more: metadata by connection hash. */
-  const metadata = new Map<string, { at: number; value: Promise<ServerMetadata> }>();
-
-  const fetchFor = (target: OAuthTarget): CustomFetch => {
-    const written =
-      target.type === 'mcp'
-        ? [target.trustedOrigin]
-        : [
-            target.issuer,
-            target.authorizationEndpoint,
-            target.tokenEndpoint,
-            target.revocationEndpoint,
-          ];
-    const trustedOrigins = new Set(
-      written.filter((url) => url !== undefined).map((url) => new URL(url).origin),
-    );
-    return createFetch({
-      egress: deps.egress,
-      development: deps.development,
-      trustedOrigins,
-      inspect: (answer) => inspectTokenAnswer(answer, target.issuer !== undefined),
-    });
-  };
-
-  // Plain http is for development alone, and `createFetch` still lets it reach nothing but loopback.
-  // eslint-disable-next-line @typescript-eslint/no-deprecated -- marked so that it stands out, as it does here
-  const insecure: ((c: Configuration) => void)[] = deps.development ? [allowInsecureRequests] : [];
-
-  async function discover(target: OAuthTarget): Promise<ServerMetadata> {
-    const { issuer, authorizationEndpoint, tokenEndpoint, revocationEndpoint } = target;
-    if (issuer === undefined) {
-      return {
-        issuer: thirdPartyOrigin(target),
-        ...(authorizationEndpoint !== undefined && {
-          authorization_endpoint: authorizationEndpoint,
-        }),
-        ...(tokenEndpoint !== undefined && { token_endpoint: tokenEndpoint }),
-        ...(revocationEndpoint !== undefined && { revocation_endpoint: revocationEndpoint }),
-      };
-    }
-    const options = {
-      [customFetch]: fetchFor(target),
-      timeout: TIMEOUT_SECONDS,
-      execute: insecure,
-    };
-    const find = async (algorithm: 'oidc' | 'oauth2') => {
-      const found = await discovery(new URL(issuer), target.clientId, undefined, None(), {
-        ...options,
-        algorithm,
-      });
-      return found.serverMetadata();
-    };
-    let found: ServerMetadata;
-    try {
-      found = await find('oidc');
-    } catch (error) {
-      // A plain OAuth server has no openid-configuration, only RFC 8414 metadata.
-      if (!(error instanceof ClientError) || error.code !== 'OAUTH_RESPONSE_IS_NOT_CONFORM')
-        throw error;
-      found = await find('oauth2');
-    }
-    if (
-      target.type === 'mcp' &&
-      found.code_challenge_methods_supported?.includes('S256') !== true
-    ) {
-      // MCP 2025-11-25, authorization: a client MUST refuse to go on without.
-      throw new EgressRefused('the metadata does not promise PKCE with S256');
-    }
-    for (const endpoint of [found.authorization_endpoint, found.token_endpoint]) {
-      if (endpoint === undefined) throw new EgressRefused('the metadata lacks an endpoint');
-      assertAllowedUrl(new URL(endpoint), deps.development);
-    }
-    return found;
-  }
-
-  async function serverOf(target: OAuthTarget, auth?: ClientAuth): Promise<Configuration> {
-    const key = targetHash(target);
-    let entry = metadata.get(key);
-    if (entry === undefined || now() - entry.at > METADATA_TTL_MS) {
-      const value = discover(target);
-      entry = { at: now(), value };
-      metadata.set(key, entry);
-      // A failure is not remembered: the next caller asks again.
-      value.catch(() => {
-        if (metadata.get(key)?.value === value) metadata.delete(key);
-      });
-    }
-    const server = await entry.value;
-    const configuration = new Configuration(
-      server,
-      target.clientId,
-      undefined,
-      auth ?? clientAuth(server, target.clientSecret),
-    );
-    configuration[customFetch] = fetchFor(target);
-    configuration.timeout = TIMEOUT_SECONDS;
-    insecure.forEach((allow) => allow(configuration));
-    return configuration;
-  }
+  const serverOf = createThirdPartyServers({
+    egress: deps.egress,
+    development: deps.development,
+    now,
+  });
 
   /** Names only: `cause` of openid-client's errors holds codes, tokens and whole answers. */
   const attempt = async <T>(run: () => Promise<T>): Promise<T | GrantFault> => {
