@@ -523,6 +523,7 @@ export const requirements: readonly Requirement[] = [
     'nudge.lost': 'An answer that came to another pod is found without a nudge',
     'ask.again': 'An answer whose claim Redis did not confirm can be sent again, and arrives',
     'chaos.cluster': 'Nor on a Cluster that loses a primary',
+    'chaos.pairs': 'Nor when two things break at once',
   }),
   ...list('issue 8, item 1', {
     'bench.calls': 'The benchmark of calls runs, checks every answer and ends what it began',

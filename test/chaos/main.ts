@@ -6,7 +6,7 @@ import { runChaos, tableOf } from './run.ts';
 import { FAULTS, type Fault } from './schedule.ts';
 
 // npm run chaos -w @viaduct/test -- --seed 1 --minutes 10 --redis standalone|sentinel|cluster [--clients 200]
-//   [--faults pod-kill,redis-freeze] [--out folder]
+//   [--faults pod-kill,redis-freeze] [--pairs] [--out folder]
 
 const { values } = parseArgs({
   options: {
@@ -15,6 +15,7 @@ const { values } = parseArgs({
     redis: { type: 'string', default: 'standalone' },
     clients: { type: 'string', default: '200' },
     faults: { type: 'string' },
+    pairs: { type: 'boolean', default: false },
     out: { type: 'string' },
   },
 });
@@ -33,6 +34,7 @@ const report = await runChaos({
   clients: Number(values.clients),
   topology: topology satisfies Topology,
   faults,
+  pairs: values.pairs,
   say,
   ...(values.out !== undefined && { folder: values.out }),
 });

@@ -10,7 +10,7 @@ import { ModernChaosClient } from './modern-client.ts';
 import { Probes } from './probes.ts';
 import { branch } from './random.ts';
 import type { Topology } from './redis.ts';
-import { plan, type Fault } from './schedule.ts';
+import { plan, type Fault, type Planned } from './schedule.ts';
 import { startChaosWorld, type ChaosWorld } from './world.ts';
 
 export interface ChaosOptions {
@@ -20,6 +20,7 @@ export interface ChaosOptions {
   readonly topology: Topology;
   readonly faults?: readonly Fault[];
   readonly pauseMs?: readonly [number, number];
+  readonly pairs?: boolean;
   readonly say?: (line: string) => void;
   /** Where the clients' logs go. */
   readonly folder?: string;
@@ -71,17 +72,21 @@ export async function runChaos(options: ChaosOptions): Promise<Report> {
     const faults: FaultRecord[] = [];
     for (const planned of plan(options)) {
       await pause(Math.max(0, begun + planned.atMs - at.now()));
-      const atMs = at.now();
-      let healedMs = atMs;
-      const done = await inflict(at, planned, () => (healedMs = at.now()));
-      if (done === undefined) continue;
-      const concerns = ['balancer', ...done.concerns.map(({ name }) => name)];
-      const servedMs = await servedBy(probes, concerns, healedMs);
+      const both = planned.beside === undefined ? [planned] : [planned, planned.beside];
+      const done = await Promise.all(both.map((one) => breakOne(at, begun, one)));
+      const inflicted = done.filter((one) => one !== undefined);
+      if (inflicted.length === 0) continue;
+      // Of two, both have to be over before anything can be expected to serve.
+      const wholeMs = Math.max(...inflicted.map(({ healedMs }) => healedMs));
+      const concerns = ['balancer', ...inflicted.flatMap((one) => one.concerns)];
+      const servedMs = await servedBy(probes, concerns, wholeMs);
       const dead = crashes(at);
       if (dead.length > 0) throw new Error(`ended by themselves:\n${dead.join('\n')}`);
-      const record = { fault: planned.fault, target: done.target, atMs, healedMs, servedMs, awayMs: probes.longestGap('balancer', atMs, servedMs ?? at.now()) }; // prettier-ignore
-      faults.push(record);
-      say(`${seconds(atMs)}  ${planned.fault} of ${done.target}, ${Math.round(healedMs - atMs)} ms; served again after ${Math.round((servedMs ?? NaN) - healedMs)} ms`); // prettier-ignore
+      for (const { fault, target, atMs, healedMs } of inflicted) {
+        const awayMs = probes.longestGap('balancer', atMs, servedMs ?? at.now());
+        faults.push({ fault, target, atMs, healedMs, servedMs, awayMs });
+        say(`${seconds(atMs)}  ${fault} of ${target}, ${Math.round(healedMs - atMs)} ms; served again after ${Math.round((servedMs ?? NaN) - healedMs)} ms`); // prettier-ignore
+      }
     }
     await pause(Math.max(0, begun + lengthMs - at.now()));
     over = true;
@@ -108,6 +113,16 @@ export async function runChaos(options: ChaosOptions): Promise<Report> {
     await probes.stop();
     await at.stop();
   }
+}
+
+async function breakOne(at: ChaosWorld, begunMs: number, planned: Planned) {
+  await pause(Math.max(0, begunMs + planned.atMs - at.now()));
+  const atMs = at.now();
+  let healedMs = atMs;
+  const done = await inflict(at, planned, () => (healedMs = at.now()));
+  if (done === undefined) return undefined;
+  const concerns = done.concerns.map(({ name }) => name);
+  return { fault: planned.fault, target: done.target, concerns, atMs, healedMs };
 }
 
 /** What ended though nobody ended it: no fault may do that. */

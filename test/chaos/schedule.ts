@@ -2,7 +2,7 @@ import { random } from './random.ts';
 
 // What breaks, when and for how long: pure, and the same for the same seed.
 
-/** One at a time, so that each has its own recovery time; what lies or dawdles outside goes on beside them. */
+/** What can break. One thing at a time, so that each has its own recovery time, or two of different kinds at once. */
 export const FAULTS = [
   'pod-kill',
   'pod-freeze',
@@ -31,6 +31,8 @@ export interface Planned {
   /** Which pod or worker, as a number to take modulo how many there are. */
   readonly target: number;
   readonly forMs: number;
+  /** Another kind of thing that breaks while this one lasts. */
+  readonly beside?: Planned;
 }
 
 const LENGTH_MS: Readonly<Record<Fault, readonly [number, number]>> = {
@@ -58,6 +60,14 @@ export interface PlanOptions {
   readonly faults?: readonly Fault[];
   /** Quiet time between the end of one fault and the next. */
   readonly pauseMs?: readonly [number, number];
+  /** Each fault has another one beside it. */
+  readonly pairs?: boolean;
+}
+
+/** Pods, workers, Redis with the way to it, and neighbours: two of one kind at once would only be one that is longer. */
+function kindOf(fault: Fault): string {
+  const [first] = fault.split('-') as [string];
+  return first === 'network' || first === 'pubsub' ? 'redis' : first;
 }
 
 /** Every fault once in random order, then again, as long as there is time. */
@@ -66,16 +76,30 @@ export function plan({
   lengthMs,
   faults = FAULTS,
   pauseMs = [1_500, 4_000],
+  pairs = false,
 }: PlanOptions): Planned[] {
   const chance = random(seed);
+  const draw = (fault: Fault, atMs: number): Planned => ({
+    atMs,
+    fault,
+    forMs: chance.between(...LENGTH_MS[fault]),
+    target: chance.between(0, 999),
+  });
   const planned: Planned[] = [];
   let atMs = chance.between(...pauseMs);
   for (;;) {
     for (const fault of chance.shuffle(faults)) {
-      const forMs = chance.between(...LENGTH_MS[fault]);
-      if (atMs + forMs > lengthMs) return planned;
-      planned.push({ atMs, fault, target: chance.between(0, 999), forMs });
-      atMs += forMs + chance.between(...pauseMs);
+      let next = draw(fault, atMs);
+      if (pairs) {
+        const others = faults.filter((one) => kindOf(one) !== kindOf(fault));
+        const [other] = chance.shuffle(others);
+        const besideMs = atMs + chance.between(0, next.forMs);
+        if (other !== undefined) next = { ...next, beside: draw(other, besideMs) };
+      }
+      const endMs = Math.max(...[next, next.beside ?? next].map((one) => one.atMs + one.forMs));
+      if (endMs > lengthMs) return planned;
+      planned.push(next);
+      atMs = endMs + chance.between(...pauseMs);
     }
   }
 }

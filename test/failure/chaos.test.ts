@@ -26,3 +26,8 @@ test('[chaos.cluster] the same on a Redis Cluster that loses a primary', async (
   const report = told(await runChaos({ ...CI, lengthMs: 9_000, clients: 10, topology: 'cluster', faults: ['redis-kill'] })); // prettier-ignore
   expect(report.calls['result']).toBeGreaterThan(20);
 }, 300_000);
+
+test('[chaos.pairs] the same with two things broken at once', async () => {
+  const report = told(await runChaos({ ...CI, lengthMs: 20_000, clients: 20, topology: 'standalone', pairs: true })); // prettier-ignore
+  expect(report.calls['result']).toBeGreaterThan(20);
+}, 300_000);
