@@ -1,7 +1,9 @@
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { classifyInboundRequest } from '@modelcontextprotocol/server';
 import { TOOLS, type Tool } from './features.ts';
 import { createLegacyServer } from './legacy-server.ts';
+import { createModernServer } from './modern-server.ts';
 
 export interface ConformanceServer {
   readonly url: string;
@@ -21,7 +23,9 @@ function isForeign({ headers: { host, origin } }: http.IncomingMessage): boolean
 export async function startConformanceServer(
   more: Record<string, Tool> = {},
 ): Promise<ConformanceServer> {
-  const legacy = createLegacyServer({ ...TOOLS, ...more });
+  const tools = { ...TOOLS, ...more };
+  const legacy = createLegacyServer(tools);
+  const modern = createModernServer(tools);
   const serve = async (
     request: http.IncomingMessage,
     response: http.ServerResponse,
@@ -33,7 +37,17 @@ export async function startConformanceServer(
       return;
     }
     const text = Buffer.concat(chunks).toString('utf8');
-    await legacy.handle(request, response, text === '' ? undefined : JSON.parse(text));
+    const body: unknown = text === '' ? undefined : JSON.parse(text);
+    const [version] = [request.headers['mcp-protocol-version']].flat();
+    const [method] = [request.headers['mcp-method']].flat();
+    const { kind } = classifyInboundRequest({
+      httpMethod: request.method ?? '',
+      ...(version !== undefined && { protocolVersionHeader: version }),
+      ...(method !== undefined && { mcpMethodHeader: method }),
+      body,
+    });
+    // Malformed claims to the later revision are its to refuse, too (versioning, Era by request).
+    await (kind === 'legacy' ? legacy : modern).handle(request, response, body);
   };
   const server = http.createServer((request, response) => {
     serve(request, response).catch((error: unknown) => {
