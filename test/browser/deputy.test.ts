@@ -38,7 +38,7 @@ test('[oauth.deputy-browser] a remembered consent is spent on its own client and
   const approved = world.stack.audit('client.approved').length;
   visits.length = 0;
 
-  // Another port with the same path would be the same redirect (RFC 8252, 7.3; docs/design/005): paths differ here.
+  // Another port with the same path would be the same redirect (RFC 8252, 7.3; docs/design/008): paths differ here.
   // The attacker's own client, which says that it is the same
   const steal = `${attacker.url}/steal`;
   const twin = await world.registered({ client_name: 'Desk', redirect_uris: [steal] });
