@@ -528,4 +528,9 @@ export const requirements: readonly Requirement[] = [
   ...list('issue 8, item 1', {
     'bench.calls': 'The benchmark of calls runs, checks every answer and ends what it began',
   }),
+  ...list('issue 5, “Bad input”; inv. 12; R1; RFC 6749, 5.2; RFC 7591, 3.2.2', {
+    'oauth.errors': 'Machines get OAuth’s own errors, people a page',
+    'oauth.registrations': 'Registrations have a limit of their own, by address over all pods',
+    'oauth.store-away': 'Redis away in the middle of OAuth is 503, and nothing is half done',
+  }),
 ];

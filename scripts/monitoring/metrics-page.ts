@@ -16,7 +16,7 @@ const LABELS: Record<string, string> = {
     '`local`, `remote` (another pod was nudged), `stored` (nobody listens; it waits in the log)',
   connection: 'names from the configuration',
   limit:
-    '`user`, `userTool`, `userElicitations`, `address`, `concurrentUser`, `concurrentPod` and `eventLoop` (answered 503)',
+    '`user`, `userTool`, `userElicitations`, `address`, `registrations`, `concurrentUser`, `concurrentPod` and `eventLoop` (answered 503)',
   reason: 'codes of refused tokens, from a list in the code',
   type: 'types of audit events that are refusals (docs/audit.md)',
   queue: 'names of the job catalogue',

@@ -18,7 +18,7 @@ import { inTime, type Redis } from './redis/client.ts';
 import { keys } from './redis/keys.ts';
 import type { Scripts } from './redis/scripts.ts';
 
-export type LimitName = 'user' | 'userTool' | 'userElicitations' | 'address';
+export type LimitName = 'user' | 'userTool' | 'userElicitations' | 'address' | 'registrations';
 
 export interface Verdict {
   readonly allowed: boolean;
@@ -36,7 +36,7 @@ export interface Limits {
   /**
    * Takes `points` for a subject.
    *
-   * @param subject the user id; for `address` the client's address as the edge computed it
+   * @param subject the user id; for `address` and `registrations` the client's address as the edge computed it
    * @param detail counted apart within the subject: `userTool` has `<upstream>:<tool>` here
    * @throws GatewayError `store_unavailable` without Redis, when configured to deny
    */
@@ -74,7 +74,8 @@ export interface LimitsDeps {
   readonly log: Logger;
 }
 
-const NAMES = ['user', 'userTool', 'userElicitations', 'address'] as const;
+const NAMES = ['user', 'userTool', 'userElicitations', 'address', 'registrations'] as const;
+const BY_ADDRESS: ReadonlySet<LimitName> = new Set(['address', 'registrations']);
 
 /** Used-up windows that are remembered; past that many, Redis is asked again. */
 const MAX_USED_UP = 10_000;
@@ -222,7 +223,7 @@ async function consume(
 
 /** `{<user id>}:detail` or `{<address>}`: the hash tag keeps a user's counters in the user's slot. */
 function subjectKey(limit: LimitName, subject: string, detail: string): string {
-  const tag = `{${limit === 'address' ? addressSubject(subject) : subject}}`;
+  const tag = `{${BY_ADDRESS.has(limit) ? addressSubject(subject) : subject}}`;
   if (detail === '') return tag;
   // A tool's name is whatever the caller wrote; long or strange names would make long or strange keys.
   const safe = /^[\w.:/-]{1,96}$/.test(detail)

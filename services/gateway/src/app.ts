@@ -229,6 +229,7 @@ export function createApp({ env, config }: Settings, deps: AppDeps): App {
           audit,
           log,
           isUp: health.isUp,
+          explain: responder.explain,
           errorPage,
         })
       : undefined;

@@ -384,6 +384,7 @@ export const sections = {
       userTool: limit(120, 60).describe('By user and tool'),
       userElicitations: limit(20, 600).describe('Links that the gateway creates'),
       address: limit(300, 60).describe('Unauthenticated requests'),
+      registrations: limit(300, 3600).describe('OAuth clients registered from one address'),
       concurrent: z
         .strictObject({
           perUser: z.int().min(1).default(1_000).describe('Open at once by one user on one pod'),

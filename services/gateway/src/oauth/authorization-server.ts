@@ -8,7 +8,7 @@
  * Does not show pages (pages/authorize.ts) and does not know who is logged in (pages/browser.ts).
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { Router, type Request, type Response } from 'express';
+import { Router, type ErrorRequestHandler, type Request, type Response } from 'express';
 import type { Provider } from 'oidc-provider';
 import { addressSubject } from '@viaduct/shared/address';
 import type { Audit } from '@viaduct/shared/audit';
@@ -17,15 +17,26 @@ import type { Egress } from '@viaduct/shared/egress';
 import { fail, storeUnavailable } from '@viaduct/shared/errors';
 import type { Keyring } from '@viaduct/shared/keyring';
 import type { Logger } from '@viaduct/shared/log';
-import { rateLimited, type Limits } from '@viaduct/shared/rate-limit';
+import { rateLimited, type Limits, type Wanted } from '@viaduct/shared/rate-limit';
 import type { Redis } from '@viaduct/shared/redis/client';
 import type { Scripts } from '@viaduct/shared/redis/scripts';
 import { builtinIssuer } from '../challenges.ts';
 import type { Edge } from '../edge.ts';
+import type { Responder } from '../respond.ts';
 import { createAdapters } from './adapter.ts';
 import { covers, createApprovals, type Approved, type Asked } from './approvals.ts';
 import { createDocuments, documentUrl } from './documents.ts';
-import { createProvider, type ErrorContext } from './provider.ts';
+import {
+  createOAuthErrors,
+  type ErrorPage,
+  isForMachines,
+  METADATA,
+  OPENID,
+  showBadRequest,
+  showStoreAway,
+  StoreFaults,
+} from './errors.ts';
+import { createProvider } from './provider.ts';
 import { isLoopbackRedirect } from './redirects.ts';
 import { shapeForm, shapeQuery, shapeRegistration } from './shape.ts';
 import type { SigningKeys } from './signing-keys.ts';
@@ -71,15 +82,13 @@ export interface AuthorizationServerDeps {
   readonly signing: SigningKeys;
   readonly egress: Egress;
   readonly edge: Edge;
-  readonly limits: Pick<Limits, 'check'>;
+  readonly limits: Pick<Limits, 'checkAll'>;
   readonly audit: Audit;
   readonly log: Logger;
   readonly isUp: () => boolean;
-  readonly errorPage: (error: { title: string; message: string; requestId: string }) => string;
+  readonly explain: Responder['explain'];
+  readonly errorPage: ErrorPage;
 }
-
-const METADATA = '/.well-known/oauth-authorization-server';
-const OPENID = '/.well-known/openid-configuration';
 
 export function createAuthorizationServer(deps: AuthorizationServerDeps): AuthorizationServer {
   const { config, auth, redis, keyring, edge, audit, log } = deps;
@@ -108,11 +117,18 @@ export function createAuthorizationServer(deps: AuthorizationServerDeps): Author
       document: (clientId) =>
         builtin.clientIdMetadataDocuments ? documents.load(clientId) : Promise.resolve(undefined),
     }),
-    renderError: (ctx, message) => renderError(ctx, message, deps.errorPage),
+    renderError: (ctx, message) => {
+      showBadRequest(ctx, message, deps.errorPage);
+    },
   });
-  listen(provider, audit, log);
+  const faults = new StoreFaults();
+  listen(provider, audit, log, faults);
   provider.use(async (ctx, next) => {
     await next();
+    if (faults.correct(ctx) && ctx.path.startsWith('/authorize')) {
+      showStoreAway(ctx, deps.errorPage);
+      return;
+    }
     if (ctx.method === 'GET' && (ctx.path === METADATA || ctx.path === OPENID)) {
       Object.assign(ctx.body as object, {
         scopes_supported: baseScopes,
@@ -144,19 +160,22 @@ export function createAuthorizationServer(deps: AuthorizationServerDeps): Author
 
   async function serve(req: Request, res: Response): Promise<void> {
     const address = edge.addressOf(req);
+    const path = req.path;
     if (req.method === 'POST') {
-      const verdict = await deps.limits.check('address', addressSubject(address));
-      if (!verdict.allowed) {
+      const subject = addressSubject(address);
+      const wanted: Wanted[] = [{ limit: 'address', subject }];
+      if (path === '/register') wanted.push({ limit: 'registrations', subject });
+      const verdict = await deps.limits.checkAll(wanted);
+      if (verdict !== undefined) {
         audit.record({
           type: 'rate.limited',
-          limit: 'address',
+          limit: verdict.limit,
           address,
           requestId: String(res.getHeader('X-Request-Id')),
         });
         throw rateLimited(verdict);
       }
     }
-    const path = req.path;
     if (req.method === 'GET' && path === '/authorize') {
       shapeQuery(req, baseScopes.join(' '));
       forgetSession(req);
@@ -202,16 +221,19 @@ export function createAuthorizationServer(deps: AuthorizationServerDeps): Author
     (mine ? closed : open)(req, res, next);
   });
   router.use('/oauth', up, async (req, res, next) => {
-    if (
-      !/^\/(authorize(\/[A-Za-z0-9_-]+)?|token|register|revoke|jwks|\.well-known\/(openid-configuration|oauth-authorization-server))\/?$/.test(
-        req.path,
-      )
-    ) {
-      next(fail('not_found', 'There is nothing at this address.'));
-      return;
-    }
-    await serve(req, res);
+    const allowed = methodsOf(req.path);
+    if (allowed === undefined) next(fail('not_found', 'There is nothing at this address.'));
+    else if (!allowed.includes(req.method)) {
+      const headers = { Allow: allowed.join(', ') };
+      next(fail('method_not_allowed', `Use ${allowed.join(' or ')} here.`, { headers }));
+    } else await serve(req, res);
   });
+  const forMachines = createOAuthErrors(deps);
+  const answerError: ErrorRequestHandler = (error, req, res, next) => {
+    if (isForMachines(req.originalUrl)) forMachines(error, req, res, next);
+    else next(error);
+  };
+  router.use(answerError);
 
   return {
     router,
@@ -311,6 +333,18 @@ const scopesFor = (config: Config, name: string): string[] => [
     .flatMap((one) => [...one.scopes, ...Object.values(one.tools).flatMap((tool) => tool.scopes)]),
 ];
 
+const READ = ['GET', 'HEAD'];
+const METHODS: readonly (readonly [RegExp, readonly string[]])[] = [
+  [/^\/authorize\/?$/, [...READ, 'POST']],
+  [/^\/authorize\/[A-Za-z0-9_-]+\/?$/, READ],
+  [/^\/(token|register|revoke)\/?$/, ['POST']],
+  [/^\/jwks\/?$/, READ],
+  [/^\/\.well-known\/(openid-configuration|oauth-authorization-server)\/?$/, READ],
+];
+/** What oidc-provider serves at a path below `/oauth`; undefined for any other. */
+const methodsOf = (path: string): readonly string[] | undefined =>
+  METHODS.find(([pattern]) => pattern.test(path))?.[1];
+
 const isJson = (req: IncomingMessage): boolean =>
   /^application\/json\b/i.test(req.headers['content-type'] ?? '');
 
@@ -330,29 +364,8 @@ function forgetSession(req: IncomingMessage): void {
     .join('; ');
 }
 
-function renderError(
-  ctx: ErrorContext,
-  message: string,
-  errorPage: AuthorizationServerDeps['errorPage'],
-): void {
-  ctx.type = 'html';
-  ctx.set('Cache-Control', 'no-store');
-  ctx.set(
-    'Content-Security-Policy',
-    "default-src 'none'; style-src 'self'; img-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-  );
-  ctx.set('X-Frame-Options', 'DENY');
-  ctx.set('X-Content-Type-Options', 'nosniff');
-  ctx.set('Referrer-Policy', 'no-referrer');
-  ctx.body = errorPage({
-    title: 'This request cannot be answered',
-    message: `The application sent you here with a request that is not in order: ${message}. Nothing was granted; go back to the application and begin again.`,
-    requestId: String(ctx.res.getHeader('X-Request-Id') ?? ''),
-  });
-}
-
 /** oidc-provider's events in our records. Its errors hold no tokens, but their causes may. */
-function listen(provider: Provider, audit: Audit, log: Logger): void {
+function listen(provider: Provider, audit: Audit, log: Logger, faults: StoreFaults): void {
   const requestIdOf = (ctx: { res: ServerResponse }): string =>
     String(ctx.res.getHeader('X-Request-Id') ?? '');
   provider.on('registration_create.success', (ctx, client) => {
@@ -370,6 +383,9 @@ function listen(provider: Provider, audit: Audit, log: Logger): void {
     });
   });
   provider.on('server_error', (ctx, error: Error) => {
-    log.error({ requestId: requestIdOf(ctx), err: error }, 'the authorization server failed');
+    if (faults.note(ctx, error)) {
+      log.warn({ requestId: requestIdOf(ctx), err: error }, 'redis is not reachable');
+    } else
+      log.error({ requestId: requestIdOf(ctx), err: error }, 'the authorization server failed');
   });
 }

@@ -36,8 +36,9 @@ export interface ProviderDeps {
 export interface ErrorContext {
   body: unknown;
   type: string;
-  readonly status: number;
+  status: number;
   set(name: string, value: string): void;
+  remove(name: string): void;
   readonly res: ServerResponse;
 }
 
@@ -135,7 +136,11 @@ export function createProvider(deps: ProviderDeps): Provider {
     features: {
       clientCredentials: { enabled: true },
       devInteractions: { enabled: false },
-      registration: { enabled: builtin.dynamicRegistration },
+      registration: {
+        enabled: builtin.dynamicRegistration,
+        // Nobody can manage a registration, so nobody needs a token for it; and without one it is a single write.
+        issueRegistrationAccessToken: false,
+      },
       resourceIndicators: {
         enabled: true,
         defaultResource: (_ctx, _client, granted) =>
