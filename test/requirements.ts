@@ -531,6 +531,9 @@ export const requirements: readonly Requirement[] = [
   ...list('issue 5, “Bad input”; inv. 12; R1; RFC 6749, 5.2; RFC 7591, 3.2.2', {
     'oauth.errors': 'Machines get OAuth’s own errors, people a page',
     'oauth.registrations': 'Registrations have a limit of their own, by address over all pods',
+    'oauth.sessions': 'S3 with tokens of the built-in server: a session is its user’s and client’s',
+    'oauth.tokens': 'O4 with tokens of the built-in server: what only looks like one is 401',
+    'oauth.signing-keys': 'A new signing key overlaps with the one before',
     'oauth.store-away': 'Redis away in the middle of OAuth is 503, and nothing is half done',
   }),
 ];
