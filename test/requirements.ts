@@ -534,6 +534,8 @@ export const requirements: readonly Requirement[] = [
     'oauth.sessions': 'S3 with tokens of the built-in server: a session is its user’s and client’s',
     'oauth.tokens': 'O4 with tokens of the built-in server: what only looks like one is 401',
     'oauth.signing-keys': 'A new signing key overlaps with the one before',
+    'oauth.proof':
+      'A client that asks for a fresh login gets one, here and at the company’s provider',
     'oauth.store-away': 'Redis away in the middle of OAuth is 503, and nothing is half done',
   }),
 ];

@@ -49,6 +49,8 @@ export interface IdentityProvider extends Listener {
   readonly hits: string[];
   /** JWKS answers 500 while true. */
   keysBroken: boolean;
+  /** `auth_time` of its ID tokens, in seconds; absent by default. */
+  authTime: number | undefined;
   /** Discovery and JWKS wait here. */
   gate: Gate | undefined;
   mint(claims?: Claims, signing?: Signing): string;
@@ -136,7 +138,8 @@ export async function startIdentityProvider({
       sendJson(response, 400, { error: 'invalid_client' });
       return;
     }
-    if (!user) {
+    if (!user || query.get('prompt') === 'login') {
+      url.searchParams.delete('prompt'); // asked once
       response.writeHead(200, { 'content-type': 'text/html; charset=utf-8' });
       response.end(
         `<!doctype html><title>Sign in</title><h1>Sign in</h1><form method="post" action="/sign-in">
@@ -175,6 +178,7 @@ export async function startIdentityProvider({
       email: `${code.user}@corp.example`,
       name: code.user,
       groups: [`${code.user}-team`],
+      ...(provider.authTime !== undefined && { auth_time: provider.authTime }),
       ...(code.query.has('nonce') && { nonce: code.query.get('nonce') }),
     };
     sendJson(response, 200, {
@@ -231,6 +235,7 @@ export async function startIdentityProvider({
     ...listener,
     hits: [],
     keysBroken: false,
+    authTime: undefined,
     gate: undefined,
     forge,
     mint: (claims = {}, signing = {}) =>

@@ -49,12 +49,15 @@ export interface Question extends Asked {
   readonly loopback: boolean;
   /** The client wants the page (`prompt=consent`), or a new login. */
   readonly prompts: readonly string[];
+  /** When the person has to have shown who they are: for this very request, or not longer ago than that. */
+  readonly proof?: 'now' | { readonly sinceMs: number };
 }
 
 export interface Decider {
   readonly userId: string;
   readonly subject: string;
   readonly groups?: readonly string[];
+  readonly provenAtMs?: number;
 }
 
 export interface AuthorizationServer {
@@ -242,7 +245,7 @@ export function createAuthorizationServer(deps: AuthorizationServerDeps): Author
       try {
         const details = await provider.interactionDetails(req, res);
         if (details.uid !== uid) return undefined;
-        const { params, prompt } = details;
+        const { params, prompt, iat } = details;
         const text = (name: string): string => {
           const value = params[name];
           return typeof value === 'string' ? value : '';
@@ -258,6 +261,9 @@ export function createAuthorizationServer(deps: AuthorizationServerDeps): Author
         const redirectUri = text('redirect_uri');
         const clientName = client.clientName;
         const host = url?.host ?? (client.clientUri && URL.parse(client.clientUri)?.host);
+        const prompts = prompt.reasons.flatMap((reason) =>
+          reason.endsWith('_prompt') ? [reason.slice(0, -7)] : [],
+        );
         return {
           uid,
           clientId: client.clientId,
@@ -270,9 +276,8 @@ export function createAuthorizationServer(deps: AuthorizationServerDeps): Author
           scopes: text('scope')
             .split(' ')
             .filter((scope) => known.has(scope) && (limit?.includes(scope) ?? true)),
-          prompts: prompt.reasons.flatMap((reason) =>
-            reason.endsWith('_prompt') ? [reason.slice(0, -7)] : [],
-          ),
+          prompts,
+          ...proofFor(iat, prompts.includes('login'), params['max_age']),
         };
       } catch (error) {
         if ((error as Error).name === 'SessionNotFound') return undefined;
@@ -290,7 +295,7 @@ export function createAuthorizationServer(deps: AuthorizationServerDeps): Author
     },
 
     async approve(req, res, user, question) {
-      const { subject, userId } = user;
+      const { subject, userId, provenAtMs = 0 } = user;
       const { clientId, resource, scopes } = question;
       const grant = new provider.Grant({ accountId: subject, clientId });
       grant.addOIDCScope('openid offline_access');
@@ -301,7 +306,14 @@ export function createAuthorizationServer(deps: AuthorizationServerDeps): Author
       await provider.interactionFinished(
         req,
         res,
-        { login: { accountId: subject, remember: false }, consent: { grantId } },
+        {
+          login: {
+            accountId: subject,
+            remember: false,
+            ...(provenAtMs > 0 && { ts: Math.floor(provenAtMs / 1000) }),
+          },
+          consent: { grantId },
+        },
         { mergeWithLastSubmission: false },
       );
     },
@@ -324,6 +336,12 @@ export function createAuthorizationServer(deps: AuthorizationServerDeps): Author
       for (const { clientId } of all) await approvals.forget(userId, clientId);
     },
   };
+}
+
+/** OpenID Connect Core, 3.1.2.1: `prompt=login` is a login of now, and so is `max_age=0`. */
+function proofFor(askedAt: number, login: boolean, maxAge: unknown): Pick<Question, 'proof'> {
+  if (login || (maxAge !== undefined && Number(maxAge) === 0)) return { proof: 'now' };
+  return maxAge === undefined ? {} : { proof: { sinceMs: (askedAt - Number(maxAge)) * 1000 } };
 }
 
 const scopesFor = (config: Config, name: string): string[] => [

@@ -29,6 +29,16 @@ export function createAuthorizePages(
     return question;
   }
 
+  /** False after the browser has been sent to show once more who it is. */
+  async function proven(known: KnownVisit, { uid, proof }: Question): Promise<boolean> {
+    const page = `/oauth/interaction/${uid}`;
+    const { provenAtMs = 0, provenFor } = known.session;
+    if (proof === undefined || provenFor === page) return true;
+    if (proof !== 'now' && provenAtMs >= proof.sinceMs) return true;
+    await frame.askAgain(known, page);
+    return false;
+  }
+
   function show(known: KnownVisit, question: Question, status = 200, problem?: string): void {
     allowFormsTo(known.res, question.redirectUri);
     const csrf = frame.csrf(known.session);
@@ -62,6 +72,7 @@ export function createAuthorizePages(
       const known = await frame.known(visit, `/oauth/interaction/${uid}`);
       const question = known && (await load(known, uid));
       if (known === undefined || question === undefined) return;
+      if (!(await proven(known, question))) return;
       if (await server.remembered(known.session, question)) await approve(known, question, true);
       else show(known, question);
     },
@@ -72,6 +83,7 @@ export function createAuthorizePages(
       if (known === undefined || question === undefined) return;
       const decision = (visit.req.body as Record<string, unknown>)['decision'];
       if (decision === 'approve') {
+        if (!(await proven(known, question))) return;
         await approve(known, question, false);
       } else if (decision === 'deny') {
         const { clientId, resource: endpoint } = question;

@@ -18,6 +18,10 @@ export interface BrowserUser {
   readonly subject: string;
   /** As the login says; only shown to the user. */
   readonly displayName?: string;
+  /** When the person last showed who they are, as far as that is known; 0 where it is not. */
+  readonly provenAtMs?: number;
+  /** The page that asked for that, if one did. */
+  readonly provenFor?: string;
   /** As of the login; they go into access tokens of the built-in authorization server. */
   readonly groups?: readonly string[];
 }
@@ -113,13 +117,15 @@ export function createBrowsers({ redis, keyring, config, isRevoked }: BrowsersDe
     async create(res, user) {
       const token = randomBytes(32).toString('base64url');
       const hash = hashOf(token);
-      const { userId, issuer, subject, displayName, groups } = user;
+      const { userId, issuer, subject, displayName, groups, provenAtMs, provenFor } = user;
       const text = JSON.stringify({
         userId,
         issuer,
         subject,
         displayName,
         groups,
+        provenAtMs,
+        provenFor,
         atMs: Date.now(),
       });
       const sealed = await keyring.seal('cookie', text, { browser: hash });

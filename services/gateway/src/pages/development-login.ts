@@ -34,7 +34,15 @@ export function developmentUser(
   if (!/^[\p{L}\p{N}._@+-]{1,100}$/u.test(subject) || options.taken.has(subject)) return undefined;
   const groups = Object.hasOwn(options.groups, subject) ? (options.groups[subject] ?? []) : [];
   const { issuer } = options;
-  return { userId: userIdOf(issuer, subject), issuer, subject, displayName: subject, groups };
+  const provenAtMs = Date.now();
+  return {
+    userId: userIdOf(issuer, subject),
+    issuer,
+    subject,
+    displayName: subject,
+    groups,
+    provenAtMs,
+  };
 }
 
 export function developmentLoginPage(

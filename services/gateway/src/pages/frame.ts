@@ -65,6 +65,8 @@ export interface Frame {
   session(visit: Visit): Promise<BrowserSession | undefined>;
   /** The session, or undefined after the browser has been sent to log in. */
   known(visit: Visit, returnTo: string): Promise<KnownVisit | undefined>;
+  /** Sends the browser to show who it is, though somebody is signed in. */
+  askAgain(visit: Visit, returnTo: string): Promise<void>;
   /**
    * For every POST: same origin, and the CSRF token of this session. Undefined after it has been refused.
    */
@@ -139,6 +141,11 @@ export function createFrame(deps: FrameDeps): Frame {
     throw rateLimited(verdict);
   }
 
+  async function logIn({ req, res }: Visit, returnTo: string, again = false): Promise<void> {
+    if (deps.login === undefined) throw new Error('no login and no fixed user');
+    await deps.login.begin(req, res, returnTo, again);
+  }
+
   /** The edge lets further origins (allowedOrigins) through for MCP; a form on a page is ours alone. */
   function isForeign({ req }: Visit): boolean {
     const origin = req.get('origin');
@@ -195,10 +202,11 @@ export function createFrame(deps: FrameDeps): Frame {
     async known(visit, returnTo) {
       const found = await session(visit);
       if (found !== undefined) return { ...visit, session: found };
-      if (deps.login === undefined) throw new Error('no login and no fixed user');
-      await deps.login.begin(visit.req, visit.res, returnTo);
+      await logIn(visit, returnTo);
       return undefined;
     },
+
+    askAgain: (visit, returnTo) => logIn(visit, returnTo, true),
 
     sameOrigin(visit) {
       if (!isForeign(visit)) return true;

@@ -34,7 +34,10 @@ export type LoginResult =
   | { readonly kind: 'refused'; readonly reason: string; readonly returnTo?: string };
 
 export interface Login {
-  /** 303 to the identity provider. @throws GatewayError when it cannot be reached */
+  /**
+   * 303 to the identity provider; `again`: which is to ask who it is, whoever is signed in there.
+   * @throws GatewayError when it cannot be reached
+   */
   begin(req: Request, res: Response, returnTo: string, again?: boolean): Promise<void>;
   finish(req: Request, res: Response): Promise<LoginResult>;
 }
@@ -67,6 +70,7 @@ interface Transaction {
   readonly nonce: string;
   readonly codeVerifier: string;
   readonly returnTo: string;
+  readonly again: boolean;
   readonly expiresAtMs: number;
 }
 
@@ -77,6 +81,8 @@ const MAX_TRANSACTIONS = 4;
 const MAX_GROUPS = 100;
 const METADATA_TTL_MS = 60 * 60_000;
 const TIMEOUT_SECONDS = 8;
+/** Between their clock and ours. */
+const SKEW_MS = 60_000;
 const STATE = /^[A-Za-z0-9_-]{43}$/;
 
 /** Where a login may lead back to: our own pages, and nothing that a link's author could choose freely. */
@@ -166,6 +172,7 @@ export function createLogin(deps: LoginDeps): Login {
         nonce: random(),
         codeVerifier: random(),
         returnTo: safeReturnTo(returnTo),
+        again,
         expiresAtMs: Date.now() + TRANSACTION_SECONDS * 1000,
       };
       const { state } = transaction;
@@ -190,7 +197,7 @@ export function createLogin(deps: LoginDeps): Login {
     async finish(req, res) {
       const transaction = await takeTransaction(req, res);
       if (transaction === undefined) return { kind: 'refused', reason: 'unknown_state' };
-      const { returnTo, nonce, state, codeVerifier } = transaction;
+      const { returnTo, nonce, state, codeVerifier, again } = transaction;
       const configuration = await reachable();
       const current = new URL(publicUrl + req.originalUrl);
       try {
@@ -210,11 +217,19 @@ export function createLogin(deps: LoginDeps): Login {
         if (idp.taken?.has(claims.sub) === true) {
           return { kind: 'refused', reason: 'subject_taken', returnTo };
         }
+        const begunAtMs = transaction.expiresAtMs - TRANSACTION_SECONDS * 1000;
+        const saidMs = (claims.auth_time ?? 0) * 1000;
+        if (again && saidMs > 0 && saidMs < begunAtMs - SKEW_MS) {
+          return { kind: 'refused', reason: 'not_asked_again', returnTo };
+        }
         const groups = claims[idp.groupsClaim];
         const user: BrowserUser = {
           userId: userIdOf(idp.subjectIssuer, claims.sub),
           issuer: idp.subjectIssuer,
           subject: claims.sub,
+          // Whoever is let in without being asked may have been asked hours ago (OpenID Connect Core, 2: auth_time).
+          provenAtMs: again ? Date.now() : saidMs,
+          ...(again && { provenFor: returnTo }),
           groups: Array.isArray(groups)
             ? groups.filter((group) => typeof group === 'string').slice(0, MAX_GROUPS)
             : [],

@@ -205,7 +205,7 @@ export function createPages(deps: PagesDeps): Router {
           return;
         }
         await browsers.end(req, res);
-        await browsers.create(res, user);
+        await browsers.create(res, { ...user, provenFor: returnTo });
         audit.record({ type: 'login.completed', userId: user.userId, requestId });
         res.redirect(303, returnTo);
       }),
@@ -235,18 +235,18 @@ export function createPages(deps: PagesDeps): Router {
       address: deps.addressOf(req),
     });
     const to = encodeURIComponent(result.returnTo ?? '/connections');
+    const unconfirmed = result.reason === 'denied' || result.reason === 'not_asked_again';
     frame.notice(
       visit,
       {
         kind: 'bad',
         title: 'You are not signed in',
-        text:
-          result.reason === 'denied'
-            ? 'Your sign-in service did not confirm who you are.'
-            : 'The sign-in was begun in another browser, took too long, or did not come back as it should.',
+        text: unconfirmed
+          ? 'Your sign-in service did not confirm who you are.'
+          : 'The sign-in was begun in another browser, took too long, or did not come back as it should.',
         links: [{ href: `/login?to=${to}`, text: 'Sign in' }],
       },
-      { status: result.reason === 'denied' ? 403 : 400 },
+      { status: unconfirmed ? 403 : 400 },
     );
   }
 
