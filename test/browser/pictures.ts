@@ -13,6 +13,7 @@ import {
 import { listen } from '../support/net.ts';
 import { startWorld, type World } from '../support/world.ts';
 import { Gate } from '../support/until.ts';
+import { startOauthScenes } from './oauth-pictures.ts';
 
 // Pictures of every page that a person meets, for a person to look at: light, dark, and on a phone. Run with Node 24
 // after a build: `node test/browser/pictures.ts [folder [part of a scene's name]]`.
@@ -142,12 +143,15 @@ async function visitor(page: Page, world: World, user: string) {
   return twin;
 }
 
-async function take(chrome: Browser, world: World, hurried: World, all = scenes): Promise<void> {
+async function take(
+  chrome: Browser,
+  all: Record<string, (page: Page, user: string) => Promise<void>>,
+): Promise<void> {
   for (const [scene, play] of Object.entries(all)) {
     if (only !== undefined && !scene.includes(only)) continue;
     for (const [look, options] of Object.entries(looks)) {
       const { page } = await openPage(chrome, options);
-      await play(page, world, hurried, `${scene}-${look}`);
+      await play(page, `${scene}-${look}`);
       const path = join(folder, `${scene}-${look}.png`);
       await page.screenshot({ path, fullPage: true });
       console.log(path);
@@ -155,6 +159,14 @@ async function take(chrome: Browser, world: World, hurried: World, all = scenes)
     }
   }
 }
+
+const within = (all: Record<string, Scene>, world: World, hurried: World) =>
+  Object.fromEntries(
+    Object.entries(all).map(([name, play]) => [
+      name,
+      (page: Page, user: string) => play(page, world, hurried, user),
+    ]),
+  );
 
 rmSync(folder, { recursive: true, force: true });
 mkdirSync(folder, { recursive: true });
@@ -187,12 +199,14 @@ const secrets = await startWorld({
     },
   },
 });
+const oauth = await startOauthScenes();
 const chrome = await launchChromium();
 try {
-  await take(chrome, world, hurried);
-  await take(chrome, secrets, hurried, typed);
+  await take(chrome, within(scenes, world, hurried));
+  await take(chrome, within(typed, secrets, hurried));
+  await take(chrome, oauth.scenes);
 } finally {
   await chrome.close();
-  await Promise.all([world.stop(), hurried.stop(), secrets.stop()]);
+  await Promise.all([world.stop(), hurried.stop(), secrets.stop(), oauth.stop()]);
   await weather.stop();
 }

@@ -21,7 +21,8 @@ export function createAuthorizePages(
   frame: Frame,
   server: AuthorizationServer,
 ): AuthorizePages {
-  const { audit } = services;
+  const { audit, config } = services;
+  const base: ReadonlySet<string> = new Set(config.auth.baseScopes);
 
   async function load(known: KnownVisit, uid: string): Promise<Question | undefined> {
     const question = await server.question(known.req, known.res, uid);
@@ -42,7 +43,7 @@ export function createAuthorizePages(
   function show(known: KnownVisit, question: Question, status = 200, problem?: string): void {
     allowFormsTo(known.res, question.redirectUri);
     const csrf = frame.csrf(known.session);
-    frame.show(known, authorizePage(question, { csrf, problem }), {
+    frame.show(known, authorizePage(question, { csrf, problem, base }), {
       session: known.session,
       status,
     });
@@ -103,9 +104,16 @@ export function createAuthorizePages(
   };
 }
 
+interface AuthorizeView {
+  readonly csrf: string;
+  readonly problem: string | undefined;
+  /** Scopes that everybody needs who comes here: their names say nothing to a person. */
+  readonly base: ReadonlySet<string>;
+}
+
 function authorizePage(
   question: Question,
-  { csrf, problem }: { readonly csrf: string; readonly problem: string | undefined },
+  { csrf, problem, base }: AuthorizeView,
 ): { title: string; body: Html } {
   const { clientId, clientName, redirectUri, resource, scopes, uid } = question;
   const name = clientName ?? clientId;
@@ -122,7 +130,7 @@ function authorizePage(
         scopes.length === 0
           ? 'nothing but know that it is you'
           : html`<ul class="scopes">
-              ${scopes.map((scope) => html`<li>${scopeInWords(scope)} <code>${scope}</code></li>`)}
+              ${scopes.map((scope) => html`<li>${base.has(scope) ? 'use what needs no further permission' : scopeInWords(scope)} <code>${scope}</code></li>`)}
             </ul>`,
       )}
       ${row('You are sent back to', html`<code>${redirectUri}</code>`)}
