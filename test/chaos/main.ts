@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { TOPOLOGIES, type Topology } from './redis.ts';
+import { TOPOLOGIES, type Topology } from '../support/topologies.ts';
 import { runChaos, tableOf } from './run.ts';
 import { FAULTS, type Fault } from './schedule.ts';
 

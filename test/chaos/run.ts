@@ -9,7 +9,7 @@ import { LegacyChaosClient } from './legacy-client.ts';
 import { ModernChaosClient } from './modern-client.ts';
 import { Probes } from './probes.ts';
 import { branch } from './random.ts';
-import type { Topology } from './redis.ts';
+import type { Topology } from '../support/topologies.ts';
 import { plan, type Fault, type Planned } from './schedule.ts';
 import { startChaosWorld, type ChaosWorld } from './world.ts';
 

@@ -7,7 +7,7 @@ import { says, type Tool } from '../support/upstream-tools.ts';
 import { startWorld, type World } from '../support/world.ts';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { Execution } from './checker.ts';
-import { startChaosRedis, type ChaosRedis, type Topology } from './redis.ts';
+import { startTopology, type RedisTopology, type Topology } from '../support/topologies.ts';
 
 /** What upstreams do to whoever calls them. */
 export interface Weather {
@@ -19,7 +19,7 @@ export interface Weather {
 
 export interface ChaosWorld {
   readonly world: World;
-  readonly redis: ChaosRedis;
+  readonly redis: RedisTopology;
   readonly acme: ThirdParty;
   readonly executions: Execution[];
   readonly weather: { upstream: Weather; party: Weather };
@@ -108,7 +108,7 @@ export async function startChaosWorld(
 
   const plain = await startLegacyUpstream({ name: 'plain' });
   const alpha = await startModernUpstream({ name: 'alpha' });
-  const redis = await startChaosRedis({
+  const redis = await startTopology({
     services: [...PODS, ...WORKERS, 'worker2'],
     topology,
   }).catch(async (error: unknown) => {

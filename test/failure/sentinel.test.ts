@@ -1,6 +1,6 @@
 import net from 'node:net';
 import { afterAll, expect, test } from 'vitest';
-import { startChaosRedis } from '../chaos/redis.ts';
+import { startTopology } from '../support/topologies.ts';
 import { freePort } from '../support/net.ts';
 import { until } from '../support/until.ts';
 import { startWorld } from '../support/world.ts';
@@ -10,7 +10,7 @@ import { startWorld } from '../support/world.ts';
 // again.
 
 const DELAY_MS = 700;
-const redis = await startChaosRedis({ services: [], topology: 'sentinel' });
+const redis = await startTopology({ services: [], topology: 'sentinel' });
 const sockets = new Set<net.Socket>();
 const servers: net.Server[] = [];
 

@@ -1,9 +1,9 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
-import { freePort } from '../support/net.ts';
-import { Child, program, temporaryFolder } from '../support/process.ts';
-import { until } from '../support/until.ts';
+import { freePort } from './net.ts';
+import { Child, program, temporaryFolder } from './process.ts';
+import { until } from './until.ts';
 import { openNetwork, type Network } from './network.ts';
 
 // A Redis to break: alone with its append-only file, or with replicas and Sentinels, or as a Cluster.
@@ -18,7 +18,7 @@ interface Node {
   spawn(): Child;
 }
 
-export interface ChaosRedis {
+export interface RedisTopology {
   readonly topology: Topology;
   readonly network: Network;
   /** Only a single server has a wire for each of its users; otherwise a cut concerns all of them. */
@@ -26,6 +26,8 @@ export interface ChaosRedis {
   urlFor(service: string): string;
   /** A node that takes writes, chosen by `chance`; what is done to it is undone on the same one. */
   victim(chance: number): Promise<Node>;
+  /** Every node that takes writes now. */
+  primaries(): Promise<readonly Redis[]>;
   killPubSub(): Promise<void>;
   /** Closes the connections of one user from Redis' side. */
   closeConnections(service: string): Promise<void>;
@@ -41,7 +43,7 @@ interface StartOptions {
 
 const PRIMARIES = 3;
 
-export async function startChaosRedis({ services, topology }: StartOptions): Promise<ChaosRedis> {
+export async function startTopology({ services, topology }: StartOptions): Promise<RedisTopology> {
   const network = openNetwork();
   const nodes: Node[] = [];
   const others: Child[] = [];
@@ -180,6 +182,10 @@ export async function startChaosRedis({ services, topology }: StartOptions): Pro
           },
           { timeoutMs: 30_000 },
         ),
+      primaries: async () => {
+        const roles = await Promise.all(nodes.map(role));
+        return nodes.filter((_, i) => roles[i] === 'master').map(({ admin }) => admin);
+      },
       killPubSub: async () => {
         await Promise.allSettled(nodes.map(({ admin }) => admin.call('CLIENT', 'KILL', 'TYPE', 'pubsub'))); // prettier-ignore
       },

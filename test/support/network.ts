@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import net from 'node:net';
-import { freePort } from '../support/net.ts';
+import { freePort } from './net.ts';
 
 // The wires between Redis and what uses it, which a fault cuts. With the privilege: Redis lives in a network namespace
 // of its own, and a cut is its end of the wire going down, so that packets are lost without a word. Without: a
