@@ -8,6 +8,13 @@ import { join } from 'node:path';
 import { ProvisionError, root, say } from './environment.js';
 import { provision } from './provision.js';
 
+/** Once more on a three-primary Cluster and behind Sentinels: every kind of key and script. Any file can be run so. */
+const ON_OTHER_REDIS = [
+  ...['main-job', 'sessions', 'session-life', 'resume', 'streams', 'credential'],
+  ...['connection-refresh', 'flow-outcomes', 'consent', 'limits', 'modern-rounds'],
+  ...['bridge-modern-legacy.test', 'oauth-refresh', 'console'],
+].map((name) => `e2e/${name}`);
+
 const results = join(root, 'test', 'results');
 const filters = process.argv.slice(2);
 
@@ -37,10 +44,18 @@ say('suites in test/');
 sound.push(
   vitest('suites', join(root, 'test'), soak ? ['--exclude', 'soak/soak.test.ts'] : filters),
 );
-if (soak) sound.push(await soak);
+if (soak) {
+  for (const topology of ['cluster', 'sentinel']) {
+    say(`some of them on Redis as a ${topology}`);
+    const args = ['--maxWorkers', '2', ...ON_OTHER_REDIS];
+    sound.push(vitest(topology, join(root, 'test'), args, { VIADUCT_TEST_REDIS: topology }));
+  }
+  sound.push(await soak);
+}
 
 const total = { passed: 0, failed: 0, skipped: 0 };
-for (const name of soak ? ['unit', 'suites', 'soak'] : ['suites']) {
+const reports = soak ? ['unit', 'suites', 'cluster', 'sentinel', 'soak'] : ['suites'];
+for (const name of reports) {
   const figures = read(name);
   if (!figures) {
     sound.push(false);
@@ -66,9 +81,10 @@ process.exitCode = good ? 0 : 1;
  * @param {string} name
  * @param {string} cwd
  * @param {string[]} args
+ * @param {NodeJS.ProcessEnv} more
  */
-function vitest(name, cwd, args = []) {
-  return run('vitest', vitestArguments(name, args), cwd);
+function vitest(name, cwd, args = [], more = {}) {
+  return run('vitest', vitestArguments(name, args), cwd, more);
 }
 
 /**
@@ -98,9 +114,10 @@ async function startSoak() {
 /**
  * @param {string} command
  * @param {string[]} args
+ * @param {NodeJS.ProcessEnv} more
  */
-function run(command, args, cwd = root) {
-  return spawnSync(command, args, { cwd, env, stdio: 'inherit' }).status === 0;
+function run(command, args, cwd = root, more = {}) {
+  return spawnSync(command, args, { cwd, env: { ...env, ...more }, stdio: 'inherit' }).status === 0;
 }
 
 /**

@@ -471,11 +471,13 @@ export const requirements: readonly Requirement[] = [
   }),
   ...list('issue 7, item 6; § 6', {
     'console.where':
-      'The console is on the admin listener only, for this machine only, and off in public',
+      'The console is on the admin listener only, by default for this machine only, and off in public',
     'console.pages':
       'It shows pods, upstreams, sessions of a user, elicitations with their record, and queues',
     'console.actions':
-      'It ends a session, cancels a flow and drains a pod: with a token, and audited',
+      'It ends a session, puts a user out, cancels a flow and drains a pod: with a token, and audited',
+    'console.retry': 'It gives a flow’s job again where that is safe, and otherwise says why not',
+    'console.operators': 'In production it is for people of one group of the login',
   }),
   ...list('issue 7, item 1', {
     'limit.concurrent-user':

@@ -96,9 +96,14 @@ interface Events {
   'egress.refused': { reason: string; host?: string | undefined };
   /** A `requestState` that is not this caller's, not for this request, too old or used. */
   'state.refused': { reason: string; endpoint: string; method: string };
-  /** An operator did something in the console. */
+  /** Somebody of the operators' group came into the console, or somebody else tried. */
+  'console.entered': { address?: string | undefined };
+  'console.refused': { reason: string };
+  /** An operator did something in the console; `operator` is their user id, where people have names there. */
   'console.action': {
     action: string;
+    operator?: string | undefined;
+    connections?: string;
     pod?: string;
     sessionId?: string;
     elicitationId?: string;

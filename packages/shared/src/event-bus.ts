@@ -108,7 +108,7 @@ export interface PodChannelDeps {
   readonly podId: string;
   readonly log: Logger;
   /** What the heartbeat says beside the time, for the console. */
-  describe?(): Record<string, string | number>;
+  describe?(): Record<string, unknown>;
   onNudge(nudge: Nudge): void;
   /** The subscription was away: nudges may be lost, so read everything on. */
   onGap(): void;

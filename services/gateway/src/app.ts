@@ -46,6 +46,7 @@ import {
   createSigningKeys,
 } from './oauth/oauth.ts';
 import { createPages, errorPage } from './pages/pages.ts';
+import { createOperatorCodes } from './operator-codes.ts';
 import { createResponder, rpcErrorText } from './respond.ts';
 import { createRevocations, createRevoked } from './revocations.ts';
 import { createUpstreams } from './upstream/upstream.ts';
@@ -206,7 +207,17 @@ export function createApp({ env, config }: Settings, deps: AppDeps): App {
     subscriber,
     podId: env.podId,
     log,
-    describe: () => ({ version: VERSION, streams: openStreams, running: mcp.running }),
+    describe: () => ({
+      version: VERSION,
+      streams: openStreams,
+      running: mcp.running,
+      upstreams: Object.fromEntries(
+        upstreams.all.map((one) => [one.name, [mcp.eraOf(one) ?? '', one.unreachable ? 1 : 0]]),
+      ),
+      limited: Object.fromEntries(
+        metrics.rateLimited.values().map(({ labels: { limit }, value }) => [limit, value]),
+      ),
+    }),
     onNudge(nudge) {
       if (nudge.kind === 'drain') deps.onDrain();
       else mcp.nudge(nudge);
@@ -250,6 +261,7 @@ export function createApp({ env, config }: Settings, deps: AppDeps): App {
     revoked,
   );
 
+  const operatorCodes = createOperatorCodes({ redis, keyring });
   const web = express();
   web.disable('x-powered-by');
   web.set('trust proxy', config.trustProxy);
@@ -279,6 +291,7 @@ export function createApp({ env, config }: Settings, deps: AppDeps): App {
       audit,
       log,
       addressOf: edge.addressOf,
+      operatorCodes,
       isRevoked: revoked.isRevoked,
       ...(authorizationServer !== undefined && { authorizationServer }),
       ...(config.auth.mode === 'none' && { fixedUser: developerOf(config) }),
@@ -301,17 +314,14 @@ export function createApp({ env, config }: Settings, deps: AppDeps): App {
       jobs,
       audit,
       podId: env.podId,
-      upstreams: () =>
-        upstreams.all.map(({ name, unreachable, config: { url, protocol } }) => {
-          const { origin, pathname } = new URL(url);
-          return {
-            name,
-            url: origin + pathname,
-            protocol,
-            circuit: unreachable ? 'open' : 'closed',
-          };
-        }),
-      limitsHit: async () => limitsIn(await metrics.text()),
+      upstreams: upstreams.all.map(({ name, config: { url, protocol } }) => {
+        const { origin, pathname } = new URL(url);
+        return { name, url: origin + pathname, protocol };
+      }),
+      keyring,
+      codes: operatorCodes,
+      isRevoked: revoked.isRevoked,
+      revoke: revocations.revoke,
     }),
   );
 
@@ -361,12 +371,6 @@ export function createApp({ env, config }: Settings, deps: AppDeps): App {
     },
   };
 }
-
-/** This pod's own count, from what it tells Prometheus. */
-const limitsIn = (text: string): [string, number][] =>
-  [...text.matchAll(/^viaduct_rate_limited_total\{limit="(\w+)"\} (\d+)$/gm)].map(
-    ([, name = '', count]) => [name, Number(count)],
-  );
 
 const pathOf = (req: IncomingMessage): string => {
   const url = req.url ?? '/';

@@ -10,7 +10,13 @@ const request = () => ({
 const created = () =>
   createLoad({
     limits: { concurrent: { perUser: 1, perPod: 10 } },
-    metrics: { rateLimited: { inc: () => undefined, child: () => ({ inc: () => undefined }) } },
+    metrics: {
+      rateLimited: {
+        inc: () => undefined,
+        child: () => ({ inc: () => undefined }),
+        values: () => [],
+      },
+    },
     eventLoop: { sheds: () => false },
   });
 

@@ -38,6 +38,12 @@ export interface RevocationsDeps {
 
 export interface Revocations {
   isRevoked(userId: string, issuedAtMs: number): boolean;
+  /** Puts a user out everywhere, and with `connections` ends what is connected. */
+  revoke(
+    userId: string,
+    connections: boolean,
+    requestId: string,
+  ): Promise<{ userId: string; sessions: number; connections: boolean }>;
   start(): void;
   stop(): void;
   /** For the admin listener. */
@@ -179,6 +185,7 @@ export function createRevocations(deps: RevocationsDeps, revoked: Revoked): Revo
 
   return {
     isRevoked: revoked.isRevoked,
+    revoke,
     start() {
       // Elsewhere tokens are the issuer's to revoke; an idle pod asks Redis for nothing.
       if (config.auth.mode !== 'builtin') return;

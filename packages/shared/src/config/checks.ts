@@ -37,6 +37,7 @@ export function checkTogether(parsed: Parsed): string[] {
   return [
     ...faults,
     ...checkAuth(parsed, development),
+    ...checkConsole(parsed),
     ...(parsed.audit?.sinks ?? []).flatMap((sink, index) =>
       sink.type === 'webhook'
         ? [
@@ -74,6 +75,29 @@ function checkSecret(secret: string | undefined, path: Path, development: boolea
   if (secret === undefined || development) return [];
   if (SAMPLE_SECRET.test(secret)) return [fault(path, 'is a sample value')];
   return secret.length < 8 ? [fault(path, 'is too short for a secret')] : [];
+}
+
+/** People of a group need a login that says so, and an address to come back to. */
+function checkConsole({ console: settings, auth }: Parsed): string[] {
+  if (settings?.access !== 'operators') return [];
+  const at = (name: string, text: string): string => fault(['console', name], text);
+  const faults: string[] = [];
+  if (settings.operatorsGroup === undefined) faults.push(at('operatorsGroup', 'is missing'));
+  if (settings.url === undefined) faults.push(at('url', 'is missing'));
+  else {
+    const url = new URL(settings.url);
+    // A port that is forwarded to this machine is plain http, and goes no further.
+    if (!isSecureUrl(url, isLoopbackHost(url.hostname))) {
+      faults.push(at('url', 'must be https unless loopback'));
+    }
+    if (url.pathname !== '/' || url.search !== '') faults.push(at('url', 'must be an origin'));
+  }
+  const canLogIn =
+    auth?.mode === 'builtin' || (auth?.mode === 'external' && auth.login !== undefined);
+  if (auth !== undefined && !canLogIn) {
+    faults.push(at('access', 'operators need a login: auth.login, or auth.mode builtin'));
+  }
+  return faults;
 }
 
 function checkAuth({ auth, connections }: Parsed, development: boolean): string[] {

@@ -415,11 +415,15 @@ export const sections = {
   console: z
     .strictObject({
       access: z
-        .enum(['loopback', 'off'])
+        .enum(['operators', 'loopback', 'off'])
         .exactOptional()
         .describe(
-          'Operators from this machine only, as with kubectl port-forward, or nobody; default: loopback in development',
+          'People of a group, who comes from this machine (as with kubectl port-forward), or nobody; default: loopback in development, otherwise off',
         ),
+      operatorsGroup: text().exactOptional().describe('The group, as the login says it'),
+      url: httpUrl()
+        .exactOptional()
+        .describe('Where operators reach the admin listener, e.g. https://viaduct-admin.internal'),
     })
     .prefault({}),
   telemetry: z

@@ -17,6 +17,8 @@ export interface Counter<L extends string> {
   inc(...args: LabelsAnd<L, [by?: number]>): void;
   /** The cell of these labels, for callers that know them beforehand. */
   child(labels: Labels<L>): { inc(by?: number): void };
+  /** What has been counted so far. */
+  values(): readonly { readonly labels: Labels<L>; readonly value: number }[];
 }
 
 export interface Histogram<L extends string> {
@@ -90,6 +92,7 @@ export function createCounter<L extends string>(options: InstrumentOptions<L>): 
       else cells.of(none).inc(first);
     },
     child: (labels) => cells.of(labels),
+    values: () => [...cells.all.values()],
   };
 }
 

@@ -35,6 +35,7 @@
  * | revoked | zset | user ids by the time (ms) before which their tokens are worth nothing |
  * | audit:hash(url) | stream | records that wait for a webhook; audit:…:lease = the worker that sends them |
  * | browser:hash | string | sealed browser session |
+ * | operator:hash(code) | string | sealed way of one operator into the console, good once |
  * | registration:hash(issuer) | string | sealed client that an authorization server has registered for us |
  * | stranger:{uid} | string | how often this user has opened links of others lately |
  * | reseal:kid | hash | progress of sealing again with this key: cursor, resealed, kept, unreadable, done |
@@ -79,7 +80,7 @@ export const keys = {
   registration: (issuerHash: string) => `${PREFIX}registration:${issuerHash}`,
   strangerCount: (userId: string) => `${PREFIX}stranger:{${userId}}`,
   reseal: (kid: string) => `${PREFIX}reseal:${kid}`,
-  login: (stateHash: string) => `${PREFIX}login:${stateHash}`,
+  operatorCode: (hash: string) => `${PREFIX}operator:${hash}`,
   audit: (sink: string) => `${PREFIX}audit:${sink}`,
   auditLease: (sinkKey: string) => `${sinkKey}:lease`,
   list: (userId: string, sessionId: string, name: string) =>

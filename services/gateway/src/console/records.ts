@@ -2,9 +2,10 @@
  * What the console reads. Only here may Viaduct SCAN: a person looks now and then, and never on the path of a
  * request. Everything is bounded.
  */
-import type { Elicitation, Elicitations } from '@viaduct/shared/elicitations';
+import type { Config } from '@viaduct/shared/config';
+import { isEnded, type Elicitation, type Elicitations } from '@viaduct/shared/elicitations';
 import type { Redis } from '@viaduct/shared/redis/client';
-import { keys } from '@viaduct/shared/redis/keys';
+import { keys, readVaultKey, VAULT_PATTERN } from '@viaduct/shared/redis/keys';
 
 export interface PodRecord {
   readonly podId: string;
@@ -12,6 +13,22 @@ export interface PodRecord {
   readonly streams: number | undefined;
   readonly running: number | undefined;
   readonly version: string | undefined;
+  /** By name: the era it was found out to speak, and whether it could not be reached lately. */
+  readonly upstreams: ReadonlyMap<string, { readonly era: string; readonly away: boolean }>;
+  /** Requests answered 429 since the pod started, by limit. */
+  readonly limited: ReadonlyMap<string, number>;
+}
+
+/** One connection, over all users. */
+export interface ConnectionRecord {
+  readonly name: string;
+  readonly displayName: string;
+  readonly type: string;
+  /** Users whose credential is in the vault. */
+  readonly users: number;
+  /** Flows that wait, by state. */
+  readonly waiting: ReadonlyMap<string, number>;
+  readonly oldestAtMs: number | undefined;
 }
 
 export interface SessionRecord {
@@ -29,20 +46,34 @@ export interface SessionRecord {
 export interface Records {
   pods(): Promise<PodRecord[]>;
   sessionsOf(userId: string): Promise<SessionRecord[]>;
+  /** Those that wait for a person or for a worker, the oldest first. */
   unfinished(): Promise<Elicitation[]>;
+  /** `whole` is false where there were more credentials than are counted. */
+  connections(): Promise<{ readonly all: ConnectionRecord[]; readonly whole: boolean }>;
   /** The whole record by id alone, whoever it belongs to. */
   elicitation(id: string): Promise<Elicitation | undefined>;
 }
 
 const MOST = 200;
+/** Credentials that a page counts at most, and how long it remembers the count: looking goes through every key. */
+const MOST_CREDENTIALS = 50_000;
+const COUNT_FOR_MS = 30_000;
 
 export function createRecords(deps: {
   readonly redis: Redis;
   readonly elicitations: Pick<Elicitations, 'load' | 'ownerOf'>;
+  readonly config: Pick<Config, 'connections'>;
 }): Records {
-  const { redis, elicitations } = deps;
+  const { redis, elicitations, config } = deps;
+  let counted:
+    | {
+        readonly atMs: number;
+        readonly users: ReadonlyMap<string, number>;
+        readonly whole: boolean;
+      }
+    | undefined;
 
-  async function scan(pattern: string): Promise<string[]> {
+  async function scan(pattern: string, most = MOST): Promise<string[]> {
     const nodes = 'nodes' in redis ? redis.nodes('master') : [redis];
     const found = new Set<string>();
     for (const node of nodes) {
@@ -51,9 +82,39 @@ export function createRecords(deps: {
         const [next, some] = await node.scan(cursor, 'MATCH', pattern, 'COUNT', 1000);
         for (const key of some) found.add(key);
         cursor = next;
-      } while (cursor !== '0' && found.size < MOST);
+      } while (cursor !== '0' && found.size < most);
     }
-    return [...found].sort().slice(0, MOST);
+    return [...found].sort().slice(0, most);
+  }
+
+  async function countUsers(): Promise<NonNullable<typeof counted>> {
+    if (counted !== undefined && Date.now() - counted.atMs < COUNT_FOR_MS) return counted;
+    const found = await scan(VAULT_PATTERN, MOST_CREDENTIALS);
+    const users = new Map<string, number>();
+    for (const key of found) {
+      const name = readVaultKey(key)?.connection ?? '';
+      users.set(name, (users.get(name) ?? 0) + 1);
+    }
+    counted = { atMs: Date.now(), users, whole: found.length < MOST_CREDENTIALS };
+    return counted;
+  }
+
+  async function unfinished(): Promise<Elicitation[]> {
+    const members = (
+      await Promise.all(
+        (['url', 'form'] as const).map((mode) =>
+          redis.zrange(keys.unfinished(mode), 0, String(MOST - 1)),
+        ),
+      )
+    ).flat();
+    const found = await Promise.all(
+      members.map(async (member) => {
+        const [userId = '', id = ''] = member.split(' ');
+        const record = await elicitations.load(userId, id);
+        return record === undefined || isEnded(record.state) ? [] : [record];
+      }),
+    );
+    return found.flat().sort((a, b) => a.createdAtMs - b.createdAtMs);
   }
 
   return {
@@ -80,22 +141,25 @@ export function createRecords(deps: {
       return found.flat().sort((a, b) => b.seenAtMs - a.seenAtMs);
     },
 
-    async unfinished() {
-      const members = (
-        await Promise.all(
-          (['url', 'form'] as const).map((mode) =>
-            redis.zrange(keys.unfinished(mode), 0, String(MOST - 1)),
-          ),
-        )
-      ).flat();
-      const found = await Promise.all(
-        members.map(async (member) => {
-          const [userId = '', id = ''] = member.split(' ');
-          const record = await elicitations.load(userId, id);
-          return record === undefined ? [] : [record];
-        }),
-      );
-      return found.flat().sort((a, b) => a.createdAtMs - b.createdAtMs);
+    unfinished,
+
+    async connections() {
+      const [{ users, whole }, waiting] = await Promise.all([countUsers(), unfinished()]);
+      const all = Object.values(config.connections).map(({ name, displayName, type }) => {
+        const mine = waiting.filter(({ connection }) => connection === name);
+        const states = new Map<string, number>();
+        for (const { state } of mine) states.set(state, (states.get(state) ?? 0) + 1);
+        const oldestAtMs = mine[0]?.createdAtMs;
+        return {
+          name,
+          displayName,
+          type,
+          users: users.get(name) ?? 0,
+          waiting: states,
+          oldestAtMs,
+        };
+      });
+      return { all, whole };
     },
 
     async elicitation(id) {
@@ -105,26 +169,27 @@ export function createRecords(deps: {
   };
 }
 
-/** Pods of an older version beat with the time alone. */
+/** Pods of an older version say less in their beat, the oldest only the time. */
 function podOf(podId: string, value: string): PodRecord {
   const beat: unknown = JSON.parse(value);
-  if (typeof beat !== 'object' || beat === null) {
-    return {
-      podId,
-      atMs: Number(beat),
-      streams: undefined,
-      running: undefined,
-      version: undefined,
-    };
-  }
-  const { at, streams, running, version } = beat as Record<string, unknown>;
+  const told = typeof beat === 'object' && beat !== null ? beat : { at: beat };
+  const { at, streams, running, version, upstreams, limited } = told as Record<string, unknown>;
   const number = (member: unknown) => (typeof member === 'number' ? member : undefined);
+  const entries = (member: unknown): [string, unknown][] =>
+    typeof member === 'object' && member !== null ? Object.entries(member) : [];
   return {
     podId,
     atMs: Number(at),
     streams: number(streams),
     running: number(running),
     version: typeof version === 'string' ? version : undefined,
+    upstreams: new Map(
+      entries(upstreams).map(([name, said]) => {
+        const [era, away] = Array.isArray(said) ? (said as unknown[]) : [];
+        return [name, { era: typeof era === 'string' ? era : '', away: away === 1 }];
+      }),
+    ),
+    limited: new Map(entries(limited).map(([name, count]) => [name, number(count) ?? 0])),
   };
 }
 

@@ -1,104 +1,94 @@
-/** The console's pages. Plain tables: readable by a screen reader, usable without JavaScript. */
+/** What the console's pages say. */
 import type { Elicitation } from '@viaduct/shared/elicitations';
 import { html, type Html } from '../pages/pages.ts';
-import type { PodRecord, SessionRecord } from './records.ts';
+import { action, ago, since, table, type Frame } from './layout.ts';
+import type { PodRecord, Records, SessionRecord } from './records.ts';
 
-export interface Frame {
-  readonly podId: string;
-  readonly csrf: string;
-  readonly notice?: string | undefined;
-}
-
-const PLACES = [
-  ['/console', 'Pods and upstreams'],
-  ['/console/sessions', 'Sessions'],
-  ['/console/elicitations', 'Elicitations'],
-  ['/console/queues', 'Queues'],
-] as const;
-
-export function page(frame: Frame, path: string, title: string, body: Html, live = true): string {
-  return html`<!doctype html>
-    <html lang="en">
-      <head>
-        <meta charset="utf-8" />
-        <meta name="viewport" content="width=device-width, initial-scale=1" />
-        <title>${title} · Viaduct console</title>
-        <link rel="stylesheet" href="/console/assets/console.css" />
-        <script type="module" src="/console/assets/console.js"></script>
-      </head>
-      <body>
-        <a class="skip" href="#content">Skip to the content</a>
-        <header>
-          <strong>Viaduct console</strong>
-          <nav aria-label="Console">
-            ${PLACES.map(
-              ([href, text]) =>
-                html`<a href="${href}" ${href === path && html`aria-current="page"`}>${text}</a> `,
-            )}
-          </nav>
-          <span>seen from <code>${frame.podId}</code></span>
-        </header>
-        <main id="content" ${live && html`data-live`}>
-          <h1>${title}</h1>
-          ${frame.notice !== undefined && html`<p class="notice" role="status">${frame.notice}</p>`}
-          ${body}
-        </main>
-      </body>
-    </html>`.text;
-}
-
-function table(caption: string, heads: readonly string[], rows: readonly Html[]): Html {
-  if (rows.length === 0) return html`<p>${caption}: none.</p>`;
-  return html`<div class="scroll" role="region" aria-label="${caption}" tabindex="0">
-    <table>
-      <caption>
-        ${caption}
-      </caption>
-      <thead>
-        <tr>
-          ${heads.map((head) => html`<th scope="col">${head}</th>`)}
-        </tr>
-      </thead>
-      <tbody>
-        ${rows}
-      </tbody>
-    </table>
-  </div>`;
-}
-
-function action(frame: Frame, path: string, fields: Record<string, string>, text: string): Html {
-  return html`<form method="post" action="${path}">
-    <input type="hidden" name="csrf" value="${frame.csrf}" />
-    ${Object.entries(fields).map(
-      ([name, value]) => html`<input type="hidden" name="${name}" value="${value}" />`,
-    )}
-    <button class="danger" type="submit" aria-label="${text} ${Object.values(fields).at(-1)}">
-      ${text}
-    </button>
-  </form>`;
-}
-
-const ago = (ms: number): string => {
-  const seconds = Math.max(0, Math.round((Date.now() - ms) / 1000));
-  if (seconds < 120) return `${seconds} s ago`;
-  return seconds < 7200
-    ? `${Math.round(seconds / 60)} min ago`
-    : `${Math.round(seconds / 3600)} h ago`;
-};
-
-export interface Health {
+export interface UpstreamEntry {
   readonly name: string;
   readonly url: string;
   readonly protocol: string;
-  readonly circuit: 'closed' | 'open';
+}
+
+/** For whom each state waits. */
+const WAITS_FOR: Partial<Record<Elicitation['state'], string>> = {
+  created: 'the person, to open the link',
+  opened: 'the person, to decide and come back',
+  authorized: 'a worker, to begin',
+  exchanging: 'the third party, to answer',
+};
+/** Longer than that with a worker or a third party is worth a look. */
+const WORRY_MS = 30_000;
+
+/** One glance: who waits, for what, since when, and what is not as it should be. */
+export function waitingView(
+  waiting: readonly Elicitation[],
+  pods: readonly PodRecord[],
+  upstreams: readonly UpstreamEntry[],
+): Html {
+  const groups = Map.groupBy(waiting, ({ connection, state }) => `${connection}\n${state}`);
+  const streams = pods.reduce((sum, pod) => sum + (pod.streams ?? 0), 0);
+  const running = pods.reduce((sum, pod) => sum + (pod.running ?? 0), 0);
+  const away = upstreams.filter(({ name }) => pods.some((pod) => pod.upstreams.get(name)?.away));
+  return html`<ul class="figures">
+      ${figure(waiting.length, 'waiting', '/console/elicitations')}
+      ${figure(pods.length, 'pods', '/console/pods')} ${figure(streams, 'streams')}
+      ${figure(running, 'running calls')}
+      ${figure(away.length, 'upstreams away', '/console/pods', away.length > 0)}
+    </ul>
+    ${table(
+      'Who waits, by connection and state',
+      ['Connection', 'State', 'Waits for', 'How many', 'The longest for'],
+      [...groups.values()].map((records) => {
+        const [{ connection, state, at, createdAtMs }] = records as [Elicitation];
+        const sinceMs = Math.min(...records.map((one) => one.at[state] ?? one.createdAtMs));
+        const ours = state === 'authorized' || state === 'exchanging';
+        const late = ours && Date.now() - (at[state] ?? createdAtMs) > WORRY_MS;
+        return html`<tr>
+          <th scope="row">${connection}</th>
+          <td>${state}</td>
+          <td>${WAITS_FOR[state] ?? '–'}</td>
+          <td class="number">${records.length}</td>
+          <td class="${late && 'bad'}">${since(sinceMs)}</td>
+        </tr>`;
+      }),
+    )}
+    <h2>The longest</h2>
+    ${table(
+      'The twenty that have waited longest',
+      ['Since', 'Connection', 'State', 'Client', 'User', 'Elicitation'],
+      waiting.slice(0, 20).map(
+        (record) =>
+          html`<tr>
+            <td>${since(record.createdAtMs)}</td>
+            <td>${record.connection}</td>
+            <td>${record.state}</td>
+            <td>${record.clientName ?? record.clientId}</td>
+            <td>
+              <a href="/console/sessions?user=${record.userId}"><code>${record.userId}</code></a>
+            </td>
+            <td>
+              <a href="/console/elicitations?id=${record.id}"><code>${record.id}</code></a>
+            </td>
+          </tr>`,
+      ),
+    )}`;
+}
+
+function figure(count: number, what: string, href?: string, bad = false): Html {
+  const inner = html`<strong class="${bad && 'bad'}">${count}</strong> ${what}`;
+  return html`<li>${href === undefined ? inner : html`<a href="${href}">${inner}</a>`}</li>`;
 }
 
 export function podsView(
   frame: Frame,
   pods: readonly PodRecord[],
-  upstreams: readonly Health[],
-  limits: readonly (readonly [string, number])[],
+  upstreams: readonly UpstreamEntry[],
 ): Html {
+  const limited = new Map<string, number>();
+  for (const [name, count] of pods.flatMap((pod) => [...pod.limited])) {
+    limited.set(name, (limited.get(name) ?? 0) + count);
+  }
   return html`${table(
       'Pods, by their heartbeats',
       ['Pod', 'Version', 'Heartbeat', 'Streams', 'Running calls', 'Action'],
@@ -116,25 +106,28 @@ export function podsView(
     )}
     <h2>Upstreams</h2>
     ${table(
-      'MCP servers, as this pod sees them',
-      ['Name', 'Address', 'Protocol', 'Circuit'],
-      upstreams.map(
-        ({ name, url, protocol, circuit }) =>
-          html`<tr>
-            <th scope="row">${name}</th>
-            <td><code>${url}</code></td>
-            <td>${protocol}</td>
-            <td class="${circuit === 'open' ? 'bad' : 'good'}">
-              ${circuit === 'open' ? 'open: cannot be reached' : 'closed: fine'}
-            </td>
-          </tr>`,
-      ),
+      'MCP servers, as the pods see them',
+      ['Name', 'Address', 'Configured', 'Found to speak', 'Health'],
+      upstreams.map(({ name, url, protocol }) => {
+        const seen = pods.flatMap((pod) => pod.upstreams.get(name) ?? []);
+        const away = seen.filter((one) => one.away).length;
+        const eras = [...new Set(seen.flatMap(({ era }) => (era === '' ? [] : [era])))];
+        return html`<tr>
+          <th scope="row">${name}</th>
+          <td><code>${url}</code></td>
+          <td>${protocol}</td>
+          <td>${eras.length === 0 ? 'not asked yet' : eras.join(', ')}</td>
+          <td class="${away > 0 ? 'bad' : 'good'}">
+            ${away > 0 ? `cannot be reached by ${away} of ${seen.length} pods` : 'fine'}
+          </td>
+        </tr>`;
+      }),
     )}
     <h2>Limits hit</h2>
     ${table(
-      'Requests answered 429 by this pod since it started',
+      'Requests answered 429 or turned away, by all pods since each started',
       ['Limit', 'Requests'],
-      limits.map(
+      [...limited].map(
         ([name, count]) =>
           html`<tr>
             <th scope="row">${name}</th>
@@ -142,6 +135,26 @@ export function podsView(
           </tr>`,
       ),
     )}`;
+}
+
+export function connectionsView({ all, whole }: Awaited<ReturnType<Records['connections']>>): Html {
+  return html`${!whole && html`<p class="notice">There are more credentials than are counted here.</p>`}
+  ${table(
+    'Connections, over all users',
+    ['Connection', 'Type', 'Users connected', 'Flows that wait', 'The longest for'],
+    all.map(
+      ({ name, displayName, type, users, waiting, oldestAtMs }) =>
+        html`<tr>
+          <th scope="row">${displayName} <code>${name}</code></th>
+          <td>${type}</td>
+          <td class="number">${users}</td>
+          <td>
+            ${waiting.size === 0 ? '–' : [...waiting].map(([state, n]) => `${n} ${state}`).join(', ')}
+          </td>
+          <td>${oldestAtMs === undefined ? '–' : since(oldestAtMs)}</td>
+        </tr>`,
+    ),
+  )}`;
 }
 
 export function sessionsView(
@@ -161,6 +174,7 @@ export function sessionsView(
       /></label>
       <button type="submit">Show</button>
     </form>
+    ${sessions !== undefined && html`<p>${revoke(frame, userId)}</p>`}
     ${
       sessions !== undefined &&
       table(
@@ -192,6 +206,15 @@ export function sessionsView(
     }`;
 }
 
+/** Also for a user without a session: tokens, links and grants end, too. */
+function revoke(frame: Frame, userId: string): Html {
+  const too = html`<label class="inline"
+    ><input type="checkbox" name="connections" value="yes" /> and disconnect what is
+    connected</label
+  >`;
+  return action(frame, '/console/users/revoke', { user: userId }, 'Put this user out', too);
+}
+
 export function elicitationsView(unfinished: readonly Elicitation[]): Html {
   const byState = Map.groupBy(unfinished, ({ state }) => state);
   return html`<form class="ask" method="get" action="/console/elicitations">
@@ -207,7 +230,16 @@ export function elicitationsView(unfinished: readonly Elicitation[]): Html {
         html`<h2>${state} (${records.length})</h2>
           ${table(
             `Elicitations in the state ${state}`,
-            ['Id', 'Mode', 'Connection', 'Upstream', 'User', 'Asked'],
+            [
+              'Id',
+              'Mode',
+              'Connection',
+              'Upstream',
+              'Client',
+              'User',
+              'Asked',
+              'In this state for',
+            ],
             records.map(
               (record) =>
                 html`<tr>
@@ -217,12 +249,14 @@ export function elicitationsView(unfinished: readonly Elicitation[]): Html {
                   <td>${record.mode}</td>
                   <td>${record.connection}</td>
                   <td>${record.upstream}</td>
+                  <td>${record.clientName ?? record.clientId}</td>
                   <td>
                     <a href="/console/sessions?user=${record.userId}"
                       ><code>${record.userId}</code></a
                     >
                   </td>
                   <td>${ago(record.createdAtMs)}</td>
+                  <td>${since(record.at[state] ?? record.createdAtMs)}</td>
                 </tr>`,
             ),
           )}`,
@@ -252,6 +286,9 @@ export function elicitationView(frame: Frame, record: Elicitation, ended: boolea
           </tr>`,
       ),
     )}
-    ${!ended && html`<p>${action(frame, '/console/elicitations/cancel', { id: record.id }, 'Cancel')}</p>`}
+    <p class="actions">
+      ${!ended && action(frame, '/console/elicitations/cancel', { id: record.id }, 'Cancel')}
+      ${action(frame, '/console/elicitations/retry', { id: record.id }, 'Try again')}
+    </p>
     <p><a href="/console/elicitations">All unfinished ones</a></p>`;
 }

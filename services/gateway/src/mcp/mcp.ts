@@ -18,7 +18,7 @@ import type { Limits, Verdict } from '@viaduct/shared/rate-limit';
 import type { Redis } from '@viaduct/shared/redis/client';
 import type { Scripts } from '@viaduct/shared/redis/scripts';
 import { isTracing, traced } from '@viaduct/shared/tracing';
-import { createEras, type Upstreams } from '../upstream/upstream.ts';
+import { createEras, type Era, type Upstream, type Upstreams } from '../upstream/upstream.ts';
 import { Answer } from './answer.ts';
 import { createAsks } from './asks.ts';
 import { Calls } from './calls.ts';
@@ -104,6 +104,8 @@ export interface Mcp {
   endUser(userId: string): void;
   /** Calls still under way. */
   readonly running: number;
+  /** What this pod has found out an upstream to speak. */
+  eraOf(upstream: Upstream): Era | undefined;
   stop(): Promise<void>;
 }
 
@@ -429,6 +431,7 @@ export function createMcp(deps: McpDeps): Mcp {
       streams.endUser(userId);
       modern.endUser(userId);
     },
+    eraOf: eras.known,
     get running() {
       return calls.size + modern.running;
     },

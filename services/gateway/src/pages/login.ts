@@ -88,7 +88,7 @@ const STATE = /^[A-Za-z0-9_-]{43}$/;
 /** Where a login may lead back to: our own pages, and nothing that a link's author could choose freely. */
 export function safeReturnTo(path: unknown): string {
   return typeof path === 'string' &&
-    /^\/(connections|(connect|oauth\/interaction)\/[A-Za-z0-9_-]{1,64}|connect\/[A-Za-z0-9_-]{1,64}\/status)$/.test(
+    /^\/(connections|(connect|oauth\/interaction|login\/operator)\/[A-Za-z0-9_-]{1,64}|connect\/[A-Za-z0-9_-]{1,64}\/status)$/.test(
       path,
     )
     ? path

@@ -12,6 +12,7 @@ import type { Keyring } from '@viaduct/shared/keyring';
 import type { Redis } from '@viaduct/shared/redis/client';
 import type { Config } from '@viaduct/shared/config';
 import { builtinIssuer } from '../challenges.ts';
+import type { OperatorCodes } from '../operator-codes.ts';
 import type { AuthorizationServer } from '../oauth/oauth.ts';
 import { CLIENT_METADATA_PATH, clientMetadata } from '@viaduct/shared/upstream-oauth';
 import { createAccountPages } from './account.ts';
@@ -29,7 +30,8 @@ import {
   developmentUser,
 } from './development-login.ts';
 import { createLogin, safeReturnTo, type Login, type LoginProvider } from './login.ts';
-import { securityHeaders } from './security.ts';
+import { createOperatorPage, OPERATOR_LOGIN } from './operator.ts';
+import { allowFormsTo, securityHeaders } from './security.ts';
 import { noticePage } from './views.ts';
 
 export { html, type Html } from './html.ts';
@@ -44,6 +46,7 @@ export interface PagesDeps extends PageServices {
   readonly authorizationServer?: AuthorizationServer;
   readonly isRevoked?: (userId: string, atMs: number) => boolean;
   readonly addressOf: (req: Request) => string;
+  readonly operatorCodes: OperatorCodes;
 }
 
 /** Forms here hold a token, a decision, and sometimes a few keys that are typed or pasted. */
@@ -144,6 +147,11 @@ export function createPages(deps: PagesDeps): Router {
       else await login.begin(req, res, returnTo, req.query['again'] === '1');
     }),
   );
+  const operator = createOperatorPage(deps, frame, deps.operatorCodes);
+  router.get(
+    `${OPERATOR_LOGIN}/:challenge`,
+    page<{ challenge: string }>((visit, { challenge }) => operator(visit, challenge)),
+  );
   router.get(
     '/login/callback',
     page(async (visit) => finishLogin(visit)),
@@ -186,7 +194,11 @@ export function createPages(deps: PagesDeps): Router {
     router.get(
       DEVELOPMENT_LOGIN,
       page(async (visit) => {
-        frame.show(visit, developmentLoginPage(safeReturnTo(visit.req.query['to'])));
+        const returnTo = safeReturnTo(visit.req.query['to']);
+        // Browsers hold a form to its policy over every redirect that follows.
+        const onward = returnTo.startsWith(OPERATOR_LOGIN) ? config.console.url : undefined;
+        if (onward !== undefined) allowFormsTo(visit.res, onward);
+        frame.show(visit, developmentLoginPage(returnTo));
       }),
     );
     router.post(
