@@ -178,7 +178,7 @@ function createProver(auth: TokenAuth, deps: AuthenticatorDeps): Prover {
       let verified = cache.get(key, clock());
       if (verified === undefined) {
         verified = await verifyAccessToken(token, rules, keys, clock());
-        cache.set(key, verified);
+        cache.set(key, verified, clock());
       }
       const reason = fault(verified, resource);
       if (reason !== undefined) throw new Refused(reason);
