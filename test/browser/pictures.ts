@@ -13,6 +13,7 @@ import {
 import { listen } from '../support/net.ts';
 import { startWorld, type World } from '../support/world.ts';
 import { Gate } from '../support/until.ts';
+import { startConsoleScenes } from './console-pictures.ts';
 import { startOauthScenes } from './oauth-pictures.ts';
 
 // Pictures of every page that a person meets, for a person to look at: light, dark, and on a phone. Run with Node 24
@@ -200,13 +201,15 @@ const secrets = await startWorld({
   },
 });
 const oauth = await startOauthScenes();
+const desk = await startConsoleScenes();
 const chrome = await launchChromium();
 try {
   await take(chrome, within(scenes, world, hurried));
   await take(chrome, within(typed, secrets, hurried));
   await take(chrome, oauth.scenes);
+  await take(chrome, desk.scenes);
 } finally {
   await chrome.close();
-  await Promise.all([world.stop(), hurried.stop(), secrets.stop(), oauth.stop()]);
+  await Promise.all([world.stop(), hurried.stop(), secrets.stop(), oauth.stop(), desk.stop()]);
   await weather.stop();
 }

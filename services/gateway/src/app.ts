@@ -212,7 +212,7 @@ export function createApp({ env, config }: Settings, deps: AppDeps): App {
       streams: openStreams,
       running: mcp.running,
       upstreams: Object.fromEntries(
-        upstreams.all.map((one) => [one.name, [mcp.eraOf(one) ?? '', one.unreachable ? 1 : 0]]),
+        upstreams.all.map((one) => [one.name, [mcp.eraOf(one) ?? '', one.lostAtMs ?? 0]]),
       ),
       limited: Object.fromEntries(
         metrics.rateLimited.values().map(({ labels: { limit }, value }) => [limit, value]),

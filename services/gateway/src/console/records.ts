@@ -13,8 +13,8 @@ export interface PodRecord {
   readonly streams: number | undefined;
   readonly running: number | undefined;
   readonly version: string | undefined;
-  /** By name: the era it was found out to speak, and whether it could not be reached lately. */
-  readonly upstreams: ReadonlyMap<string, { readonly era: string; readonly away: boolean }>;
+  /** By name: the era it was found out to speak, and since when it cannot be reached (0: it can). */
+  readonly upstreams: ReadonlyMap<string, { readonly era: string; readonly lostAtMs: number }>;
   /** Requests answered 429 since the pod started, by limit. */
   readonly limited: ReadonlyMap<string, number>;
 }
@@ -185,8 +185,8 @@ function podOf(podId: string, value: string): PodRecord {
     version: typeof version === 'string' ? version : undefined,
     upstreams: new Map(
       entries(upstreams).map(([name, said]) => {
-        const [era, away] = Array.isArray(said) ? (said as unknown[]) : [];
-        return [name, { era: typeof era === 'string' ? era : '', away: away === 1 }];
+        const [era, lost] = Array.isArray(said) ? (said as unknown[]) : [];
+        return [name, { era: typeof era === 'string' ? era : '', lostAtMs: number(lost) ?? 0 }];
       }),
     ),
     limited: new Map(entries(limited).map(([name, count]) => [name, number(count) ?? 0])),

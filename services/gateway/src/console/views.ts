@@ -29,7 +29,9 @@ export function waitingView(
   const groups = Map.groupBy(waiting, ({ connection, state }) => `${connection}\n${state}`);
   const streams = pods.reduce((sum, pod) => sum + (pod.streams ?? 0), 0);
   const running = pods.reduce((sum, pod) => sum + (pod.running ?? 0), 0);
-  const away = upstreams.filter(({ name }) => pods.some((pod) => pod.upstreams.get(name)?.away));
+  const away = upstreams.filter(({ name }) =>
+    pods.some((pod) => (pod.upstreams.get(name)?.lostAtMs ?? 0) > 0),
+  );
   return html`<ul class="figures">
       ${figure(waiting.length, 'waiting', '/console/elicitations')}
       ${figure(pods.length, 'pods', '/console/pods')} ${figure(streams, 'streams')}
@@ -110,15 +112,19 @@ export function podsView(
       ['Name', 'Address', 'Configured', 'Found to speak', 'Health'],
       upstreams.map(({ name, url, protocol }) => {
         const seen = pods.flatMap((pod) => pod.upstreams.get(name) ?? []);
-        const away = seen.filter((one) => one.away).length;
+        const lost = seen.map(({ lostAtMs }) => lostAtMs).filter((ms) => ms > 0);
         const eras = [...new Set(seen.flatMap(({ era }) => (era === '' ? [] : [era])))];
         return html`<tr>
           <th scope="row">${name}</th>
           <td><code>${url}</code></td>
           <td>${protocol}</td>
           <td>${eras.length === 0 ? 'not asked yet' : eras.join(', ')}</td>
-          <td class="${away > 0 ? 'bad' : 'good'}">
-            ${away > 0 ? `cannot be reached by ${away} of ${seen.length} pods` : 'fine'}
+          <td class="${lost.length > 0 ? 'bad' : 'good'}">
+            ${
+              lost.length > 0
+                ? `cannot be reached by ${lost.length} of ${seen.length} pods, for ${since(Math.min(...lost))}`
+                : 'fine'
+            }
           </td>
         </tr>`;
       }),

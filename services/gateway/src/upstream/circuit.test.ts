@@ -22,6 +22,18 @@ describe('circuit', () => {
     expect([circuit.admit(), circuit.admit()]).toEqual([true, true]);
   });
 
+  it('says since when nothing was reached, however quickly that failed', () => {
+    let now = 7;
+    const circuit = new Circuit(() => now);
+    expect(circuit.lostAtMs).toBeUndefined();
+    circuit.failed(5);
+    now = 9;
+    circuit.failed(5);
+    expect(circuit.lostAtMs).toBe(7);
+    circuit.reached();
+    expect(circuit.lostAtMs).toBeUndefined();
+  });
+
   it('stays closed while failures are quick', () => {
     const circuit = new Circuit(() => 0);
     for (let i = 0; i < 10; i++) circuit.failed(5);

@@ -15,6 +15,7 @@ export class Circuit {
   #pauseMs = FIRST_PAUSE_MS;
   #openUntil = 0;
   #probing = false;
+  #lostAtMs: number | undefined;
   readonly #clock: () => number;
 
   constructor(clock: () => number = Date.now) {
@@ -34,7 +35,13 @@ export class Circuit {
     return this.#failures >= FAILURES_TO_OPEN;
   }
 
+  /** Since when every attempt to reach it has failed, quickly or slowly; undefined while it can be reached. */
+  get lostAtMs(): number | undefined {
+    return this.#lostAtMs;
+  }
+
   reached(): void {
+    this.#lostAtMs = undefined;
     this.#failures = 0;
     this.#pauseMs = FIRST_PAUSE_MS;
     this.#probing = false;
@@ -42,6 +49,7 @@ export class Circuit {
 
   failed(afterMs: number): void {
     this.#probing = false;
+    this.#lostAtMs ??= this.#clock();
     if (afterMs < SLOW_MS) return;
     this.#failures++;
     if (this.#failures < FAILURES_TO_OPEN) return;

@@ -56,6 +56,8 @@ export interface Upstream {
   readonly name: string;
   /** It could not be reached lately: calls fail at once. */
   readonly unreachable: boolean;
+  /** Since when it cannot be reached, for an operator; undefined while it can. */
+  readonly lostAtMs: number | undefined;
   post(body: string | Buffer, leg: Leg): Exchange;
   /** The standalone listening stream, or the rest of a call's stream after `lastEventId`. */
   listen(leg: Leg, lastEventId?: string): Exchange;
@@ -127,6 +129,9 @@ function createUpstream(config: UpstreamConfig, url: URL, pool: Pool): Upstream 
     name: config.name,
     get unreachable() {
       return circuit.open;
+    },
+    get lostAtMs() {
+      return circuit.lostAtMs;
     },
     post: (body, leg) =>
       isTracing()
