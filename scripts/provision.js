@@ -17,7 +17,7 @@ const NEEDS = {
   start: { required: ['redis-server'], optional: ['haproxy'] },
   test: {
     required: ['redis-server', 'haproxy', 'chromium', 'openssl'],
-    optional: ['promtool', 'alertmanager'],
+    optional: ['promtool', 'alertmanager', 'buildah'],
   },
 };
 

@@ -52,6 +52,11 @@ const KNOWN = {
     brew: ['alertmanager'],
     purpose: 'the tests of the way from an alert to a person',
   },
+  buildah: {
+    names: ['buildah'],
+    apt: ['buildah'],
+    purpose: 'the test that builds the images',
+  },
   openssl: {
     names: ['openssl'],
     apt: ['openssl'],

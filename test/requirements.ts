@@ -443,6 +443,7 @@ export const requirements: readonly Requirement[] = [
     'k8s.config': 'The product takes the overlays’ configuration',
     'k8s.streams': 'The ways in let streams stay open and send no call twice',
     image: 'Images have no root, no development dependencies, no install scripts',
+    'image.run': 'They are built, start, serve and drain as they are',
     'image.compose': 'The compose file runs services that cannot write and can drain',
   }),
   ...list('issue 7, items 2 and 3', {
