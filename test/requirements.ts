@@ -541,4 +541,8 @@ export const requirements: readonly Requirement[] = [
       'A client that asks for a fresh login gets one, here and at the company’s provider',
     'oauth.store-away': 'Redis away in the middle of OAuth is 503, and nothing is half done',
   }),
+  ...list('issue 7, item 10', {
+    'docs.yaml': 'Configuration in the guides is taken as it stands',
+    'docs.links': 'What the guides point to is there',
+  }),
 ];

@@ -16,8 +16,6 @@ export interface RecordingRule {
   readonly expr: string;
 }
 
-const RUNBOOKS = 'https://viaduct.example.com/docs/runbooks';
-
 /** Share of requests that ended in our fault. 4xx are the caller's; `upstream_error` is the upstream's. */
 const errorRatio = (window: string): string =>
   `sum(rate(viaduct_requests_total{outcome="error"}[${window}])) / sum(rate(viaduct_requests_total[${window}]))`;
@@ -167,7 +165,8 @@ export const alerts: readonly Alert[] = [
 ];
 
 /** The groups of a Prometheus rule file and of a PrometheusRule. */
-export function ruleGroups(): object[] {
+/** @param runbooks where docs/runbooks is published, as whoever is woken can reach it */
+export function ruleGroups(runbooks: string): object[] {
   return [
     { name: 'viaduct-recording', rules: recordingRules },
     {
@@ -177,7 +176,7 @@ export function ruleGroups(): object[] {
         expr,
         for: duration,
         labels: { severity },
-        annotations: { summary, description, runbook_url: `${RUNBOOKS}/${name}.md` },
+        annotations: { summary, description, runbook_url: `${runbooks}/${name}.md` },
       })),
     },
   ];
