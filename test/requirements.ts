@@ -433,7 +433,8 @@ export const requirements: readonly Requirement[] = [
     'oauth.permutations': 'A hundred random ways through pods and restarts end in a working call',
   }),
   ...list('issue 7, items 8 and 9', {
-    'k8s.shape': 'Manifests build, with known kinds and fields',
+    'k8s.shape': 'Manifests build, with known kinds',
+    'k8s.schema': 'Kubernetes’ own types know every field, and find a planted one',
     'k8s.security': 'No root, no writable root, no privileges, no cluster token',
     'k8s.probes': 'Probes are on the admin port, and liveness says nothing of Redis',
     'k8s.drain': 'A pod is given longer than its drain takes',
