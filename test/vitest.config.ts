@@ -6,6 +6,7 @@ export default defineConfig({
   test: {
     include: ['{e2e,failure,chaos,fuzz,soak,conformance,browser}/**/*.test.ts', '*.test.ts'],
     maxWorkers: process.env['CI'] === undefined ? 2 : 1,
+    globalSetup: 'support/run-folder.ts',
     testTimeout: 30_000,
     hookTimeout: 60_000,
     passWithNoTests: true,

@@ -19,7 +19,7 @@ process.on('exit', () => {
 });
 
 export function temporaryFolder(): string {
-  const folder = mkdtempSync(join(tmpdir(), 'viaduct-test-'));
+  const folder = mkdtempSync(join(process.env['VIADUCT_TEST_FOLDER'] ?? tmpdir(), 'viaduct-test-'));
   folders.add(folder);
   return folder;
 }
