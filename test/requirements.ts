@@ -459,6 +459,7 @@ export const requirements: readonly Requirement[] = [
   ...list('issue 7, item 4', {
     'trace.legacy': 'One trace from a client with a session to upstream, pods, job and third party',
     'trace.modern': 'The same for a client of 2026-07-28',
+    'trace.exemplar': 'With traces, buckets of the latency lead to one trace in them',
     'trace.off': 'Without `telemetry` nothing is sent, and `_meta` is relayed byte for byte',
   }),
   ...list('issue 7, item 7: old and new versions side by side', {

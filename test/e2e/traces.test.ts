@@ -2,6 +2,8 @@ import { randomBytes } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { afterAll, describe, expect, test } from 'vitest';
 import { startCollector, type Collector } from '../support/collector.ts';
+import { hasCommand } from '../support/manifests.ts';
+import { startPrometheus } from '../support/prometheus.ts';
 import { MISSING_CREDENTIAL, startWorld, type World } from '../support/world.ts';
 import { startModernWorld } from '../support/modern-world.ts';
 import { accept, answering, inputRequired } from '../support/modern-client.ts';
@@ -89,6 +91,27 @@ describe('a client with a session', async () => {
     expect(world.acme.traces.at(-1)).toContain(id);
     expectNothingSecret(world, [client.token!, 'my-words']);
   });
+
+  test.skipIf(!hasCommand('prometheus', '--version'))(
+    '[trace.exemplar] Prometheus finds the way from a bucket of the latency to the trace of a call in it',
+    async () => {
+      const prometheus = await startPrometheus(world.stack);
+      try {
+        const { id, traceparent } = newTrace();
+        const client = await world.client('eve').initialize();
+        await client.callTool('echo', {}, { pod: 1, meta: { traceparent } });
+        await until('it has been scraped', async () =>
+          (await prometheus.exemplars('viaduct_request_duration_seconds_bucket')).includes(id),
+        );
+        const [up] = await prometheus.query('min(up)');
+        expect(up?.value[1], 'every process is understood').toBe('1');
+        expect(await prometheus.query('viaduct_requests_total')).not.toEqual([]);
+        await client.end();
+      } finally {
+        await prometheus.stop();
+      }
+    },
+  );
 
   test('[trace.legacy] the header alone will do; who is not sampled stays so', async () => {
     const client = await world.client('ann').initialize();

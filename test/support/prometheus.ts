@@ -15,6 +15,8 @@ export interface Sample {
 
 export interface Prometheus {
   query(expr: string): Promise<Sample[]>;
+  /** Trace ids that the buckets of a metric lead to, as of the last minutes. */
+  exemplars(metric: string): Promise<string[]>;
   /** Names of the alerts that fire at this moment. */
   firing(): Promise<string[]>;
   stop(): Promise<void>;
@@ -33,7 +35,7 @@ export interface Pipeline extends Prometheus {
 /** Prometheus of the machine with the rules as they are shipped, scraping every process of the stack. */
 export async function startPrometheus(
   stack: Stack,
-  options: { rules: string; alertmanagerPort?: number },
+  options: { rules?: string; alertmanagerPort?: number } = {},
 ): Promise<Prometheus> {
   const port = await freePort();
   const folder = temporaryFolder();
@@ -42,7 +44,7 @@ export async function startPrometheus(
   ];
   const config = {
     global: { scrape_interval: '1s', scrape_timeout: '1s', evaluation_interval: '1s' },
-    rule_files: [options.rules],
+    rule_files: options.rules === undefined ? [] : [options.rules],
     ...(options.alertmanagerPort !== undefined && {
       alerting: {
         alertmanagers: [
@@ -61,6 +63,7 @@ export async function startPrometheus(
     `--config.file=${file}`,
     `--storage.tsdb.path=${join(folder, 'data')}`,
     `--web.listen-address=127.0.0.1:${port}`,
+    '--enable-feature=exemplar-storage',
   ]);
   const at = (path: string) => `http://127.0.0.1:${port}${path}`;
   await untilAnswers(child, at('/-/ready'));
@@ -71,6 +74,16 @@ export async function startPrometheus(
       );
       if (status !== 200) throw new Error(`${expr}: ${status} ${text.slice(0, 300)}`);
       return (json as Message & { data: { result: Sample[] } }).data.result;
+    },
+    async exemplars(metric) {
+      const now = Date.now() / 1000;
+      const { json } = await send(
+        at(`/api/v1/query_exemplars?query=${metric}&start=${now - 600}&end=${now + 60}`),
+      );
+      const { data } = json as Message & {
+        data: { exemplars: { labels: { trace_id: string } }[] }[];
+      };
+      return data.flatMap(({ exemplars }) => exemplars.map(({ labels }) => labels.trace_id));
     },
     async firing() {
       const { json } = await send(at('/api/v1/alerts'));

@@ -7,6 +7,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import type { Logger } from 'pino';
 import type { Metrics } from './metrics.ts';
+import { isTracing } from './tracing.ts';
 
 /** Shape of an Express router or app. */
 export type AdminExtension = (
@@ -21,7 +22,7 @@ export interface AdminOptions {
   readonly port: number;
   /** `ready`, or why not (`starting`, `draining`, `redis is not reachable`): that is what a probe sees. */
   readonly ready: () => string;
-  readonly metrics: Pick<Metrics, 'text' | 'contentType'>;
+  readonly metrics: Pick<Metrics, 'text' | 'contentType' | 'openMetrics'>;
   readonly log: Logger;
   /** Asked for every other path. */
   readonly extra?: AdminExtension;
@@ -51,8 +52,13 @@ export function createAdminListener(options: AdminOptions): AdminListener {
         return;
       }
       case '/metrics': {
-        const text = await metrics.text();
-        res.writeHead(200, { 'Content-Type': metrics.contentType, 'Cache-Control': 'no-store' });
+        // Exemplars are traces' ids: without traces there is nothing that the plain format lacks.
+        const wanted =
+          isTracing() && /application\/openmetrics-text/i.test(req.headers.accept ?? '');
+        const { text, contentType } = wanted
+          ? await metrics.openMetrics()
+          : { text: await metrics.text(), contentType: metrics.contentType };
+        res.writeHead(200, { 'Content-Type': contentType, 'Cache-Control': 'no-store' });
         res.end(text);
         return;
       }

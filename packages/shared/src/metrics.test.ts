@@ -51,6 +51,28 @@ describe('metrics', () => {
     expect(await metrics.text()).toMatch(/outcome="ok"\} 3\n/); // a scrape does not count again
   });
 
+  it('has exemplars as OpenMetrics, and is afterwards as before', async () => {
+    const metrics = createMetrics();
+    const trace = '0af7651916cd43dd8448eb211c80319c';
+    metrics.requests.inc({ era: 'legacy', method: 'ping', upstream: 'files', outcome: 'ok' });
+    metrics.requestDuration.observe({ era: 'legacy', method: 'ping' }, 0.02, trace);
+    metrics.requestDuration.observe({ era: 'legacy', method: 'ping' }, 99);
+    const plain = await metrics.text();
+    const { text, contentType } = await metrics.openMetrics();
+    expect(contentType).toContain('application/openmetrics-text');
+    expect(text).toMatch(/^# TYPE viaduct_requests counter$/m);
+    expect(text).toMatch(/^viaduct_requests_total\{.*\} 1$/m);
+    const marked = text.split('\n').filter((line) => line.includes(' # {'));
+    expect(marked).toHaveLength(1);
+    expect(marked[0]).toMatch(
+      /^viaduct_request_duration_seconds_bucket\{.*\} 1 # \{trace_id="0af76.*"\} 0\.02 \d+/,
+    );
+    expect(text).toMatch(/\n# EOF\n$/);
+    const kept = (all: string) => all.split('\n').filter((line) => line.includes('viaduct_')).join('\n'); // prettier-ignore
+    expect(kept(await metrics.text())).toBe(kept(plain));
+    expect(plain).not.toContain('# {');
+  });
+
   it('renders cumulative buckets, sum and count', async () => {
     const metrics = createMetrics();
     metrics.gatewayOverhead.observe(0.0004);

@@ -5,7 +5,12 @@
  * Labels come from bounded sets only: methods through `methodLabel`, upstreams and connections from the
  * configuration, the rest from unions in this project. Nothing that a caller invents becomes a label.
  */
-import { collectDefaultMetrics, Gauge as PromGauge, Registry } from 'prom-client';
+import {
+  collectDefaultMetrics,
+  Gauge as PromGauge,
+  Registry,
+  type RegistryContentType,
+} from 'prom-client';
 import {
   createCounter,
   createHistogram,
@@ -73,6 +78,8 @@ export interface Metrics {
   /** Prometheus text format. A failing `onScrape` reader leaves its gauges as they were. */
   text(): Promise<string>;
   readonly contentType: string;
+  /** The same as OpenMetrics, which alone has exemplars. */
+  openMetrics(): Promise<{ readonly text: string; readonly contentType: string }>;
 }
 
 export interface MetricDescription {
@@ -145,6 +152,7 @@ const JOB_BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30
 export function createMetrics(): Metrics {
   const registry = new Registry();
   const readers = new Set<() => void | Promise<void>>();
+  let open: Registry<RegistryContentType> | undefined;
   collectDefaultMetrics({ register: registry });
 
   const described: MetricDescription[] = [];
@@ -294,6 +302,24 @@ export function createMetrics(): Metrics {
       return registry.metrics();
     },
     contentType: registry.contentType,
+    async openMetrics() {
+      await Promise.allSettled([...readers].map(async (read) => read()));
+      open ??= asOpenMetrics(registry);
+      return { text: await open.metrics(), contentType: open.contentType };
+    },
   };
   return metrics;
+}
+
+/**
+ * A registry of the other format over the same instruments. Each stands behind an object of its own, for prom-client
+ * takes `_total` from the name of a counter that it has written so, for good.
+ */
+function asOpenMetrics(registry: Registry): Registry<RegistryContentType> {
+  const open = new Registry<RegistryContentType>();
+  open.setContentType(Registry.OPENMETRICS_CONTENT_TYPE);
+  for (const metric of registry.getMetricsAsArray()) {
+    open.registerMetric(Object.create(metric) as Parameters<typeof open.registerMetric>[0]);
+  }
+  return open;
 }

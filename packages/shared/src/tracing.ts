@@ -156,6 +156,12 @@ export function traceparent(): string | undefined {
   return span === undefined ? undefined : format(span);
 }
 
+/** Id (32 hex digits) of the trace that is under way here, if it is kept: one that is not sampled leads nowhere. */
+export function traceId(): string | undefined {
+  const parent = traceparent();
+  return parent?.endsWith('1') === true ? parent.slice(3, 35) : undefined;
+}
+
 /** Callbacks of sockets run in the context of whoever opened the socket; bound ones run in this one. */
 export function bound<A extends unknown[]>(work: (...args: A) => void): (...args: A) => void {
   return tracer === undefined ? work : context.bind(context.active(), work);

@@ -22,8 +22,11 @@ export interface Counter<L extends string> {
 }
 
 export interface Histogram<L extends string> {
-  /** `observe({ label: value }, seconds)`, or `observe(seconds)` for a histogram without labels. */
-  observe(...args: LabelsAnd<L, [value: number]>): void;
+  /**
+   * `observe({ label: value }, seconds)`, or `observe(seconds)` for a histogram without labels. With a trace id its
+   * bucket has an exemplar (OpenMetrics, Exemplars): the way from a slow bucket to one trace in it.
+   */
+  observe(...args: LabelsAnd<L, [value: number, traceId?: string]>): void;
   child(labels: Labels<L>): { observe(value: number): void };
 }
 
@@ -96,10 +99,19 @@ export function createCounter<L extends string>(options: InstrumentOptions<L>): 
   };
 }
 
+interface Exemplar {
+  readonly labelSet: { readonly trace_id: string };
+  readonly value: number;
+  /** Seconds since the epoch. */
+  readonly timestamp: number;
+}
+
 class HistogramCell<L extends string> {
   readonly labels: Record<L, string>;
   readonly counts: Float64Array;
   readonly #bounds: readonly number[];
+  /** The last one of each bucket. */
+  readonly exemplars: (Exemplar | undefined)[] = [];
   sum = 0;
   count = 0;
 
@@ -109,7 +121,7 @@ class HistogramCell<L extends string> {
     this.counts = new Float64Array(bounds.length + 1);
   }
 
-  observe(value: number): void {
+  observe(value: number, traceId?: string): void {
     // A clock that stepped back, or a missing start, must not poison the sum with NaN.
     if (!Number.isFinite(value) || value < 0) return;
     let at = 0;
@@ -117,6 +129,8 @@ class HistogramCell<L extends string> {
     this.counts[at] = (this.counts[at] ?? 0) + 1;
     this.sum += value;
     this.count++;
+    if (traceId === undefined) return;
+    this.exemplars[at] = { labelSet: { trace_id: traceId }, value, timestamp: Date.now() / 1000 };
   }
 }
 
@@ -148,12 +162,23 @@ export function createHistogram<L extends string>(
   Object.assign(prom, { getForPromString: read, get: read });
   return {
     observe(...args) {
-      const [first, value] = args as [Labels<L> | number, number?];
-      if (typeof first === 'object') cells.of(first).observe(value ?? NaN);
-      else cells.of(none).observe(first);
+      if (typeof args[0] === 'object') {
+        const [labels, value, traceId] = args as unknown as [Labels<L>, number, string?];
+        cells.of(labels).observe(value, traceId);
+      } else {
+        const [value, traceId] = args as unknown as [number, string?];
+        cells.of(none).observe(value, traceId);
+      }
     },
     child: (labels) => cells.of(labels),
   };
+}
+
+interface Sample {
+  readonly metricName: string;
+  readonly labels: Record<string, string | number>;
+  readonly value: number;
+  readonly exemplar?: Exemplar;
 }
 
 /** Cumulative buckets, then `_sum` and `_count`, as the Prometheus text format wants them. */
@@ -163,13 +188,19 @@ function samples<L extends string>(
   cell: HistogramCell<L>,
 ) {
   let below = 0;
-  const values: { metricName: string; labels: Record<string, string | number>; value: number }[] =
-    buckets.map((le, index) => {
-      below += cell.counts[index] ?? 0;
-      return { metricName: `${name}_bucket`, labels: { ...cell.labels, le }, value: below };
-    });
+  const exemplarOf = (index: number) => {
+    const exemplar = cell.exemplars[index];
+    return exemplar === undefined ? {} : { exemplar };
+  };
+  const metricName = `${name}_bucket`;
+  const values: Sample[] = buckets.map((le, index) => {
+    below += cell.counts[index] ?? 0;
+    const labels = { ...cell.labels, le };
+    return { metricName, labels, value: below, ...exemplarOf(index) };
+  });
+  const last = { ...cell.labels, le: '+Inf' };
   values.push(
-    { metricName: `${name}_bucket`, labels: { ...cell.labels, le: '+Inf' }, value: cell.count },
+    { metricName, labels: last, value: cell.count, ...exemplarOf(buckets.length) },
     { metricName: `${name}_sum`, labels: cell.labels, value: cell.sum },
     { metricName: `${name}_count`, labels: cell.labels, value: cell.count },
   );

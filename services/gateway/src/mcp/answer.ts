@@ -13,6 +13,8 @@ export interface Seen {
   /** Set by the relay; otherwise the HTTP status decides. */
   outcome: string;
   upstreamMs: number;
+  /** Only with traces. */
+  traceId: string | undefined;
 }
 
 const NO_HEADERS: Readonly<Record<string, string>> = {};
@@ -26,7 +28,14 @@ export class Answer implements IdHolder {
   /** Taken when the request arrived, `performance.now()`. */
   readonly startedAt: number;
   /** For metrics and the log: what this turned out to be. */
-  readonly seen: Seen = { era: 'legacy', method: '', upstream: '', outcome: '', upstreamMs: 0 };
+  readonly seen: Seen = {
+    era: 'legacy',
+    method: '',
+    upstream: '',
+    outcome: '',
+    upstreamMs: 0,
+    traceId: undefined,
+  };
   readonly #fixed: Readonly<Record<string, string>>;
 
   constructor(

@@ -17,7 +17,7 @@ import type { Principal } from '@viaduct/shared/principal';
 import type { Limits, Verdict } from '@viaduct/shared/rate-limit';
 import type { Redis } from '@viaduct/shared/redis/client';
 import type { Scripts } from '@viaduct/shared/redis/scripts';
-import { isTracing, traced } from '@viaduct/shared/tracing';
+import { isTracing, traced, traceId } from '@viaduct/shared/tracing';
 import { createEras, type Era, type Upstream, type Upstreams } from '../upstream/upstream.ts';
 import { Answer } from './answer.ts';
 import { createAsks } from './asks.ts';
@@ -328,7 +328,10 @@ export function createMcp(deps: McpDeps): Mcp {
           'viaduct.request_id': answer.requestId,
         },
       },
-      () => dispatch(answer, endpoint, who, message),
+      () => {
+        answer.seen.traceId = traceId();
+        return dispatch(answer, endpoint, who, message);
+      },
     );
   }
 
@@ -362,7 +365,7 @@ export function createMcp(deps: McpDeps): Mcp {
     const total = performance.now() - startedAt;
     const { era, upstream } = seen;
     metrics.requests.inc({ era, method: label, upstream, outcome });
-    metrics.requestDuration.observe({ era, method: label }, total / 1000);
+    metrics.requestDuration.observe({ era, method: label }, total / 1000, seen.traceId);
     metrics.gatewayOverhead.observe(Math.max(0, total - seen.upstreamMs) / 1000);
     if (log.isLevelEnabled('debug')) {
       log.debug({ requestId, method: label, upstream: seen.upstream, outcome, status }, 'request');
