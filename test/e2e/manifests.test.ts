@@ -1,9 +1,11 @@
-import { readFileSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { copyFileSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { judgeManifests } from '../support/manifest-types.ts';
 import { buildManifests, hasCommand, type Manifest } from '../support/manifests.ts';
+import { program, temporaryFolder } from '../support/process.ts';
 import { startRefused } from '../support/stack.ts';
 
 // deploy/ (issue 7, items 8 and 9): what a security review and an on-call engineer would ask of it.
@@ -257,5 +259,25 @@ describe('images', () => {
     expect(Object.keys(compose.services)).toEqual(
       expect.arrayContaining(['redis', 'haproxy', 'prometheus', 'grafana']),
     );
+  });
+
+  test('[image.compose] what it mounts is taken: the product’s, the balancer’s and Prometheus’ configuration', async () => {
+    const docker = (name: string) => readFileSync(join(deploy, 'docker', name), 'utf8');
+    const { lines } = await startRefused(docker('config/viaduct.yaml'), {
+      env: { ADMIN_PORT: 'x' },
+    });
+    expect(lines).toEqual([expect.stringContaining('ADMIN_PORT')]);
+    const folder = temporaryFolder();
+    // Names of its own network, which are nobody's here.
+    const haproxy = join(folder, 'haproxy.cfg');
+    writeFileSync(haproxy, docker('haproxy.cfg').replaceAll(/ pod[12]:8080/g, ' 127.0.0.1:8080'));
+    const checked = spawnSync(program('haproxy', 'haproxy'), ['-c', '-f', haproxy]);
+    expect(checked.stderr.toString()).not.toContain('ALERT');
+    expect(checked.status).toBe(0);
+    if (!hasCommand('promtool', '--version')) return;
+    writeFileSync(join(folder, 'prometheus.yaml'), docker('prometheus.yaml'));
+    copyFileSync(join(deploy, 'k8s/components/monitoring/rules.yaml'), join(folder, 'rules.yaml'));
+    const prometheus = spawnSync('promtool', ['check', 'config', join(folder, 'prometheus.yaml')]);
+    expect(prometheus.stderr.toString(), prometheus.stdout.toString()).toBe('');
   });
 });
