@@ -54,7 +54,7 @@ export function createActions(deps: ActionsDeps): Actions {
       form: Form,
       res: Response,
       audited: (about: Record<string, string>) => void,
-    ) => Promise<void>,
+    ) => Promise<void> | void,
   ): void {
     router.post(path, async (req, res) => {
       const form = (req.body ?? {}) as Form;
@@ -143,6 +143,12 @@ export function createActions(deps: ActionsDeps): Actions {
     const alive = await redis.exists(keys.pod(pod));
     await redis.publish(podChannel(pod), 'drain\n\n\n');
     done(res, '/console/pods', alive > 0 ? 'The pod drains and then ends.' : 'That pod is gone.');
+  });
+
+  on('/console/leave', 'leave', (_form, res, audited) => {
+    audited({});
+    access.leave(res);
+    res.redirect(303, '/console');
   });
 
   async function find(id: string): Promise<Elicitation | undefined> {

@@ -39,8 +39,11 @@ export function page(frame: Frame, path: string, title: string, body: Html): str
             )}
           </nav>
           <span
-            >${frame.operator !== undefined && html`<strong>${frame.operator}</strong>, `}seen from
-            <code>${frame.podId}</code></span
+            >${
+              frame.operator !== undefined &&
+              html`<strong>${frame.operator}</strong> ${leave(frame)} `
+            }seen
+            from <code>${frame.podId}</code></span
           >
         </header>
         <main id="content" data-live>
@@ -51,6 +54,12 @@ export function page(frame: Frame, path: string, title: string, body: Html): str
       </body>
     </html>`.text;
 }
+
+const leave = (frame: Frame): Html =>
+  html`<form method="post" action="/console/leave">
+    <input type="hidden" name="csrf" value="${frame.csrf}" />
+    <button type="submit">Sign out</button>
+  </form>`;
 
 export function table(caption: string, heads: readonly string[], rows: readonly Html[]): Html {
   if (rows.length === 0) return html`<p>${caption}: none.</p>`;
