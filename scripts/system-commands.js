@@ -127,20 +127,18 @@ function executable(path) {
 function install(names) {
   const apt = aptGet();
   if (apt) {
-    const packages = names.flatMap((name) => KNOWN[name]?.apt ?? []);
-    say(`installing ${names.join(', ')} (${[...apt, 'install', ...packages].join(' ')})`);
-    const args = [
-      'install',
-      '--yes',
-      '--no-install-recommends',
-      '-o',
-      'DPkg::Lock::Timeout=300',
-      ...packages,
-    ];
-    if (quietly([...apt, ...args])) return;
+    /** @param {string[]} some */
+    const packagesOf = (some) => some.flatMap((name) => KNOWN[name]?.apt ?? []);
+    const options = ['--yes', '--no-install-recommends', '-o', 'DPkg::Lock::Timeout=300'];
+    /** @param {string[]} some */
+    const lineFor = (some) => [...apt, 'install', ...options, ...packagesOf(some)];
+    say(`installing ${names.join(', ')} (${[...apt, 'install', ...packagesOf(names)].join(' ')})`);
+    if (quietly(lineFor(names))) return;
     // A fresh image has no package lists, an old one has outdated ones.
     quietly([...apt, 'update']);
-    quietly([...apt, ...args], 'tell');
+    if (quietly(lineFor(names))) return;
+    // One that this release does not have keeps none of the others out.
+    for (const name of names) quietly(lineFor([name]), 'tell');
   } else if (locate('brew')) {
     for (const name of names) {
       const args = ['install', ...(KNOWN[name]?.brew ?? [name])];
