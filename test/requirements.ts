@@ -445,6 +445,7 @@ export const requirements: readonly Requirement[] = [
     'k8s.streams': 'The ways in let streams stay open and send no call twice',
     image: 'Images have no root, no development dependencies, no install scripts',
     'image.run': 'They are built, start, serve and drain as they are',
+    'image.kube': 'The pods of the manifests are started, where podman is',
     'image.compose': 'The compose file runs services that cannot write and can drain',
   }),
   ...list('issue 7, items 2 and 3', {

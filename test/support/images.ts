@@ -19,6 +19,8 @@ import { Child, program, temporaryFolder } from './process.ts';
  * shell: registries of images may be out of reach, and what the Dockerfile does on its base is the same.
  */
 export interface Images {
+  /** Where they are, for whoever else is to run them. */
+  readonly store: readonly string[];
   build(dockerfile: string, target: string, context: string): string;
   /** Files of an image, by path. */
   list(image: string, folder: string): string[];
@@ -108,6 +110,7 @@ export function openImages(): Images {
   const running = ['run', '--isolation', 'chroot', '--network', 'host'];
 
   return {
+    store: common,
     build(dockerfile, target, context) {
       const image = `${prefix}-${target}`;
       const args = [`BUILD=${base}`, `RUNTIME=${base}`].flatMap((one) => ['--build-arg', one]);
