@@ -125,7 +125,9 @@ test('[console.operators] a code is good once, and in the browser that asked for
   const attacker: Jar = {};
   await ask(attacker, '/console');
   expect((await ask(attacker, code, 1)).status, 'stolen').toBe(403);
-  expect((await ask(jar, code)).status, 'spent by the thief').toBe(403);
+  // Of two at once at both pods, one comes in; the thief has spent nothing.
+  const both = await Promise.all([ask({ ...jar }, code), ask({ ...jar }, code, 1)]);
+  expect(both.map(({ status }) => status).sort()).toEqual([303, 403]);
 
   const mine: Jar = {};
   const second = await fetchCode(mine, olga);

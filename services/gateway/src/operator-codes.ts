@@ -19,7 +19,7 @@ export interface Operator {
 
 export interface OperatorCodes {
   issue(operator: Operator, challenge: string): Promise<string>;
-  /** Undefined for an unknown or spent code, and for one of another browser. Spent either way. */
+  /** Undefined for an unknown or spent code, and for one of another browser, which stays good in its own. */
   take(code: string, secret: string): Promise<Operator | undefined>;
 }
 
@@ -48,14 +48,17 @@ export function createOperatorCodes(deps: {
     async take(code, secret) {
       if (!RANDOM.test(code) || !RANDOM.test(secret)) return undefined;
       const hash = challengeOf(code);
-      const sealed = await redis.getdel(keys.operatorCode(hash));
+      const key = keys.operatorCode(hash);
+      const sealed = await redis.get(key);
       if (sealed === null) return undefined;
       try {
         const found = JSON.parse(
           await keyring.open('cookie', sealed, { operator: hash }),
         ) as Operator & { challenge: string };
         const { userId, displayName, challenge } = found;
-        return challenge === challengeOf(secret) ? { userId, displayName } : undefined;
+        if (challenge !== challengeOf(secret)) return undefined;
+        // Of two at once, one finds it there to delete.
+        return (await redis.del(key)) === 1 ? { userId, displayName } : undefined;
       } catch (error) {
         if (error instanceof SealError) return undefined;
         throw error;
